@@ -1,0 +1,279 @@
+"""The command line: ``python -m bench_worker run | fit | models | machine | show``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, NoReturn, get_args
+
+from bench_worker import capacity, models, show
+from bench_worker.allocators import settle_allocators
+from bench_worker.errors import DoesNotFit, SpecError, Unavailable
+from bench_worker.planning import Condition, refuse_what_does_not_fit, requests_of
+from bench_worker.result import FitKind, Run
+from bench_worker.spec import Library, read_experiment
+
+DONE, FAILED, BAD_EXPERIMENT, DOES_NOT_FIT, UNAVAILABLE, CANCELED = 0, 1, 2, 3, 4, 130
+
+
+class StderrReport:
+    """Progress as JSON lines on standard error, at most a few a second."""
+
+    def __init__(self) -> None:
+        self._last, self._phase = 0.0, ""
+
+    def progress(self, phase: str, done: int, total: int, variant: str = "", condition: str = "") -> None:
+        now = time.monotonic()
+        if phase == self._phase and now - self._last < 0.3 and done != total:
+            return
+        self._last, self._phase = now, phase
+        emit(event="progress", phase=phase, done=done, total=total, variant=variant, condition=condition)
+
+    def finished(self, run: Run) -> None:
+        emit(event="run", run=run.model_dump(mode="json", include={"variant", "condition", "status", "summary"}))
+
+
+def emit(**line: Any) -> None:
+    print(json.dumps(line), file=sys.stderr, flush=True)
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = parser().parse_args(argv)
+    try:
+        return int(args.command(args))
+    except SpecError as error:
+        return fail(BAD_EXPERIMENT, *map(str, error.errors))
+    except DoesNotFit as error:
+        return fail(DOES_NOT_FIT, str(error))
+    except Unavailable as error:
+        return fail(UNAVAILABLE, str(error))
+    except KeyboardInterrupt:
+        return fail(CANCELED, "canceled")
+
+
+def fail(code: int, *messages: str) -> int:
+    """Say what went wrong, one sentence a line: to a person in words, to a program as an event of the protocol."""
+    message = "\n".join(messages)
+    if sys.stderr.isatty():
+        print(message, file=sys.stderr)
+    else:
+        emit(event="error", message=message)
+    return code
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="python -m bench_worker", description="Measures Mixture-of-Experts layers.")
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, function: Any, text: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text)
+        sub.set_defaults(command=function)
+        return sub
+
+    run = command("run", run_command, "Measure an experiment file and write its result.")
+    run.add_argument("--out", type=Path, metavar="RESULT", help="where the result goes; standard output without it")
+    run.add_argument("--stop-on-eof", action="store_true", help="cancel when standard input closes")
+    fit = command("fit", fit_command, "Say what an experiment needs to be deployed, and to be measured here.")
+    for sub in (run, fit):
+        sub.add_argument("file", type=Path, metavar="FILE")
+        sub.add_argument("--traces", type=Path, metavar="DIR", help="folder of NAME.csv files that FILE may name")
+    listing = command("models", models_command, "List the model presets.")
+    machine = command("machine", machine_command, "Describe this machine.")
+    for sub in (fit, listing, machine):
+        sub.add_argument("--json", action="store_true", help="the same figures for a program")
+    shown = command("show", show_command, "Print the runs of a result file, or one part of it as JSON.")
+    shown.add_argument("file", type=Path, metavar="RESULT")
+    shown.add_argument("part", nargs="?", metavar="PART", help="a dotted name, such as runs.0.steps.step_us")
+    return top
+
+
+def run_command(args: argparse.Namespace) -> int:
+    files = trace_files(args.traces)
+    experiment = read_experiment(args.file, Library(traces=frozenset(files), allow_paths=True))
+    if args.out is not None:
+        refuse_unwritable(args.out)
+    stop = _stop_request(args.stop_on_eof)
+    settle_allocators()
+
+    import torch  # here: the other commands do without
+
+    from bench_worker.runner import Canceled, run_experiment
+
+    report = StderrReport()
+    try:
+        result = run_experiment(experiment, report, trace_files=files, allow_paths=True, stop=stop.is_set)
+    except Canceled:
+        return fail(CANCELED, "canceled")
+    except torch.OutOfMemoryError as error:
+        raise DoesNotFit(f"measuring ran out of device memory: {str(error).splitlines()[0]}") from None
+    report.progress("write", 1, 1)
+    document = result.model_dump_json(by_alias=True)
+    if args.out is None:
+        print(document)
+        return DONE
+    partial = args.out.with_name(f"{args.out.name}.part")
+    try:
+        partial.write_text(document, encoding="utf-8")
+        partial.replace(args.out)  # a reader never sees half a result
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        return fail(FAILED, f"{args.out} can't be written: {error.strerror}")
+    return DONE
+
+
+def fit_command(args: argparse.Namespace) -> int:
+    files = trace_files(args.traces)
+    experiment = read_experiment(args.file, Library(traces=frozenset(files), allow_paths=True))
+    from bench_worker import environment  # here: it imports torch
+
+    available = environment.available_bytes(environment.device())
+    planned = [list(runs) for _, runs in groupby(experiment.runs(), key=lambda run: run.condition)]
+    conditions = [
+        Condition(runs, requests_of(runs[0].spec.workload, files, allow_paths=True), batches=[]) for runs in planned
+    ]
+    found = _fit_document(conditions, available)
+    if args.json:
+        print(json.dumps(found, indent=1))
+        return DONE
+    for run in found["runs"]:
+        deployed, measured = run["deployment"], run["measurement"]
+        print(
+            f"{run['variant']} at {run['condition']}: deployed {_gb(deployed['total_bytes'])} a device (weights "
+            f"{_gb(deployed['weights_bytes'])}, KV cache {_gb(deployed['kv_bytes'])}); measured here "
+            f"{_gb(measured['total_bytes'])} of {_gb(available)}"
+        )
+    if found["refused"] is not None:
+        print(f"It can't be measured here: {found['refused']}.")
+    return DONE
+
+
+def _fit_document(conditions: list[Condition], available: int) -> dict[str, Any]:
+    """What ``fit --json`` prints: ``deployment`` and ``measurement`` of the run that needs most, then of all ``runs``.
+    ``refused`` is what ``run`` would say, where the measurement does not fit into ``available`` bytes."""
+    runs: list[dict[str, Any]] = [
+        {
+            "variant": run.variant,
+            "condition": run.condition,
+            "deployment": capacity.fit(run.spec, available, tokens_per_sequence=at.longest).model_dump(),
+            "measurement": capacity.fit_measurement(run.spec, available, tokens_per_sequence=at.longest).model_dump(),
+        }
+        for at in conditions
+        for run in at.planned
+    ]
+    most = {kind: max((run[kind] for run in runs), key=itemgetter("total_bytes")) for kind in get_args(FitKind)}
+    try:
+        refuse_what_does_not_fit(conditions, available)
+    except DoesNotFit as error:
+        return {**most, "refused": str(error), "runs": runs}
+    return {**most, "refused": None, "runs": runs}
+
+
+def models_command(args: argparse.Namespace) -> int:
+    presets = models.presets()
+    if args.json:
+        print(json.dumps([m.model_dump(mode="json") | {"parameters": m.parameters().total} for m in presets.values()]))
+        return DONE
+    for model in presets.values():
+        count = model.parameters()
+        print(
+            f"{model.name:18} {count.total / 1e9:6.1f}B, {count.active / 1e9:5.1f}B active   "
+            f"{model.moe_layers} MoE layers of {model.experts} experts, top {model.top_k}"
+        )
+    return DONE
+
+
+def machine_command(args: argparse.Namespace) -> int:
+    from bench_worker import environment
+
+    machine = environment.machine()
+    if args.json:
+        print(json.dumps(machine))
+    else:
+        print(f"{machine['name']} ({machine['fingerprint']}), {_gb(machine['memory_bytes'])}")
+    return DONE
+
+
+def show_command(args: argparse.Namespace) -> int:
+    try:
+        data = args.file.read_bytes()
+    except OSError as error:
+        raise SpecError("result", str(args.file), f"{args.file} can't be read: {error.strerror}") from None
+    result = show.read_result(data, str(args.file))
+    if args.part is None:
+        print(show.overview(result))
+    else:
+        print(json.dumps(show.part(result.model_dump(mode="json", by_alias=True), args.part)))
+    return DONE
+
+
+def trace_files(folder: Path | None) -> dict[str, Path]:
+    """The traces that ``--traces`` offers, by name."""
+    if folder is None:
+        return {}
+    if not folder.is_dir():
+        raise SpecError("--traces", str(folder), f"{folder} is not a folder")
+    return {path.stem: path for path in folder.glob("*.csv")}
+
+
+def refuse_unwritable(out: Path) -> None:
+    """Raise `SpecError` for a place where no result can be written: before hours of measuring, not after."""
+    if not out.parent.is_dir():
+        raise SpecError("--out", str(out), f"{out.parent} is not a folder")
+    if out.is_dir():
+        raise SpecError("--out", str(out), f"{out} is a folder; name a file in it")
+    if not os.access(out.parent, os.W_OK):
+        raise SpecError("--out", str(out), f"{out.parent} can't be written to")
+
+
+def _gb(count: int) -> str:
+    return f"{count / 1e9:,.1f} GB"
+
+
+def _stop_request(on_eof: bool) -> threading.Event:
+    """Set by TERM, by Ctrl-C and, where asked, by the end of standard input. A second signal ends the process at
+    once, since a stop is heard between two steps only."""
+    stop = threading.Event()
+
+    def hear(number: int, _frame: Any) -> None:
+        stop.set()
+        signal.signal(number, signal.SIG_DFL)
+
+    signal.signal(signal.SIGTERM, hear)
+    signal.signal(signal.SIGINT, hear)
+    if on_eof:
+        threading.Thread(target=_wait_for_eof, args=(stop,), daemon=True).start()
+    return stop
+
+
+def _wait_for_eof(stop: threading.Event) -> None:
+    """Whoever started this run holds the other end of standard input; when it dies, so does the run."""
+    try:
+        while os.read(0, 4096):
+            pass
+    except OSError:  # it was closed from the start
+        pass
+    stop.set()
+
+
+def entry() -> NoReturn:
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a terminal may be ASCII only
+    try:
+        code = main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has gone: `… models | head -1`
+        code = FAILED
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    entry()

@@ -1,0 +1,213 @@
+"""Does it fit: weights, KV cache and buffers, in bytes. Pure; torch-free.
+
+`fit` is the deployment: the whole model on the worst rank of the layout. `fit_measurement` is what this machine must
+hold to measure it: the executed layers and what stands around them. ``T`` tokens a step, ``H`` hidden, ``I`` expert
+intermediate, ``E`` experts, ``k`` top-k, ``EP = TP · DP`` expert-parallel ranks.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+from pydantic import BaseModel, ConfigDict
+
+from bench_worker import models
+from bench_worker.models import MLA, Model
+from bench_worker.spec import Spec
+
+__all__ = ["DTYPE_BYTES", "Fit", "fit", "fit_measurement", "needs"]
+
+DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+#: Length that a request counts with where the trace decides it and nobody has read the trace yet. In the Azure 2023
+#: traces (github.com/Azure/AzurePublicDataset) 92% of conversation and 86% of code requests are no longer.
+TRACE_TOKENS = 4096
+
+#: A Python process with torch loaded, before its first tensor.
+PROCESS_BYTES = 600_000_000
+
+
+class Fit(BaseModel):
+    """Bytes on one device. ``total_bytes = Σ parts + kv_bytes + buffers_bytes``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    #: Bytes by part: the weights, as `bench_worker.models.Parameters` names them, and ``process`` in a measurement.
+    parts: dict[str, int]
+    weights_bytes: int
+    #: What one more token of one sequence takes; a sliding layer stops growing at its window.
+    kv_bytes_per_token: int
+    #: What a sequence of any length holds in linear-attention layers.
+    state_bytes_per_sequence: int
+    #: Sequences on this device at the experiment's concurrency, and the length that each is counted with.
+    sequences: int
+    tokens_per_sequence: int
+    kv_bytes: int
+    buffers_bytes: int
+    total_bytes: int
+    device_bytes: int | None
+    #: None where the device's memory isn't known.
+    fits: bool | None
+    #: Sequences of that length, over all DP groups, that the device's memory has room for.
+    max_concurrency: int | None
+
+
+def fit(spec: Spec, device_bytes: int | None, *, tokens_per_sequence: int | None = None) -> Fit:
+    """Memory of the deployment on its worst rank, against ``device_bytes`` of each device.
+
+    Experts divide by EP, redundant copies added; attention, dense and shared FFN, embedding and head divide by TP;
+    router and norms are on every rank. KV cache a token: 2 · key-value heads · head_dim a layer, heads divided by TP
+    and replicated below one a rank; with MLA the latent and the rotary key, whole on every rank. Buffers: the rows of
+    dispatch and combine, T·k·H each, and the two expert intermediates, T·k·2I and T·k·I.
+
+    ``tokens_per_sequence`` defaults to prompt + output where the workload fixes both; what the trace decides counts
+    as `TRACE_TOKENS`, within the model's context.
+    """
+    model, tp, dp = models.load(spec.model, allow_paths=True), spec.parallel.layout.tp, spec.parallel.layout.dp
+    size = _element_bytes(spec)
+    experts = ceil((model.experts + spec.parallel.redundant_experts) / (tp * dp))
+    vocab = ceil(model.vocab / tp) * model.hidden
+    kinds = model.attention_layers
+    weights = {
+        "attention": sum(n * model.attention_parameters(kind, tp) for kind, n in kinds.items()),
+        "experts": model.moe_layers * experts * model.expert_parameters,
+        "shared_experts": model.moe_layers * ceil(model.shared_parameters / tp),
+        "dense_ffn": model.dense_layers * ceil(model.dense_parameters / tp),
+        "router": model.moe_layers * model.router_parameters,
+        "norms": (2 * model.layers + 1) * model.hidden,
+        "embedding": vocab,
+        "lm_head": 0 if model.tied_embeddings else vocab,
+    }
+    tokens = tokens_per_sequence or _workload_tokens(spec, model)
+    kv_token = model.attention.kv_values(tp) * size
+    cached = kinds.get("full", 0) * tokens + kinds.get("sliding", 0) * min(tokens, model.window or 0)
+    state = kinds.get("linear", 0) * _state_bytes(model, size, tp)
+    rows = spec.workload.max_batch_tokens * _top_k(spec, model)
+    return _fit(
+        parts={part: count * size for part, count in weights.items()},
+        kv_bytes_per_token=kv_token * (kinds.get("full", 0) + kinds.get("sliding", 0)),
+        state_bytes=state,
+        sequence_bytes=kv_token * cached + state,
+        sequences=ceil(spec.workload.concurrency / dp),
+        tokens=tokens,
+        buffers_bytes=rows * (2 * model.hidden + 3 * model.expert_intermediate) * size,
+        device_bytes=device_bytes,
+        groups=dp,
+    )
+
+
+def fit_measurement(spec: Spec, device_bytes: int | None, *, tokens_per_sequence: int) -> Fit:
+    """Memory that one machine needs to execute ``spec.layers`` MoE layers, all ranks of the layout together.
+
+    Weights: experts, shared experts and router of each executed layer; where attention is measured, one attention of
+    each kind that the model has for each executed layer, and once the norms, a dense FFN if the model has any, the
+    embedding and the head. KV cache: a slot of ``tokens_per_sequence`` for each request in flight (the schedule's
+    longest sequence), in sliding layers too. Buffers: hidden rows [T, H]; routed rows [T·k, H] in and out; gate_up
+    [T·k, 2I] and its activation [T·k, I]; logits [sequences, vocab]; with MLA, the keys and values that one chunk of a
+    prompt expands; one expert in float64 for the check against the reference.
+    """
+    model, layers, size = models.load(spec.model, allow_paths=True), spec.layers, _element_bytes(spec)
+    work, kinds = spec.workload, model.attention_layers
+    weights = {
+        "experts": layers * model.experts * model.expert_parameters,
+        "shared_experts": layers * model.shared_parameters,
+        "router": layers * model.router_parameters,
+    }
+    rows = work.max_batch_tokens * _top_k(spec, model)
+    buffers = work.max_batch_tokens * model.hidden + rows * (2 * model.hidden + 3 * model.expert_intermediate)
+    caches, state = 0, 0
+    if spec.kernels.attention:
+        weights |= {
+            "attention": layers * sum(model.attention_parameters(kind) for kind in kinds),
+            "norms": (2 * layers * len(kinds) + 1) * model.hidden,
+            "dense_ffn": model.dense_parameters,
+            "embedding": model.embedding_parameters,
+            "lm_head": 0 if model.tied_embeddings else model.embedding_parameters,
+        }
+        buffers += work.concurrency * model.vocab
+        if isinstance(model.attention, MLA):
+            buffers += tokens_per_sequence * model.attention.expanded_values
+        caches = layers * sum(kind != "linear" for kind in kinds)
+        state = layers * _state_bytes(model, size)
+    kv_token = caches * model.attention.kv_values() * size
+    return _fit(
+        parts={part: count * size for part, count in weights.items()} | {"process": PROCESS_BYTES},
+        kv_bytes_per_token=kv_token,
+        state_bytes=state,
+        sequence_bytes=kv_token * tokens_per_sequence + state,
+        sequences=work.concurrency,
+        tokens=tokens_per_sequence,
+        buffers_bytes=buffers * size + 8 * model.expert_parameters,
+        device_bytes=device_bytes,
+    )
+
+
+def needs(fit: Fit) -> str:
+    """Both figures as the rest of a sentence: ``needs 61.1 GB and the device has 24.0 GB free`` (1 GB = 10⁹ bytes)."""
+    if fit.device_bytes is None:
+        return f"needs {fit.total_bytes / 1e9:,.1f} GB and the memory of the device isn't known"
+    for digits in (1, 2, 3):  # as many as tell the two figures apart
+        need, free = (f"{count / 1e9:,.{digits}f}" for count in (fit.total_bytes, fit.device_bytes))
+        if need != free:
+            break
+    return f"needs {need} GB and the device has {free} GB free"
+
+
+def _fit(
+    *,
+    parts: dict[str, int],
+    kv_bytes_per_token: int,
+    state_bytes: int,
+    sequence_bytes: int,
+    sequences: int,
+    tokens: int,
+    buffers_bytes: int,
+    device_bytes: int | None,
+    groups: int = 1,
+) -> Fit:
+    held = sum(parts.values()) + buffers_bytes
+    total = held + sequences * sequence_bytes
+    if device_bytes is None:
+        room = None
+    elif sequence_bytes:
+        room = max(0, device_bytes - held) // sequence_bytes * groups
+    else:  # nothing is kept a sequence, so their number doesn't matter
+        room = sequences * groups if held <= device_bytes else 0
+    return Fit(
+        parts=parts,
+        weights_bytes=sum(count for part, count in parts.items() if part != "process"),
+        kv_bytes_per_token=kv_bytes_per_token,
+        state_bytes_per_sequence=state_bytes,
+        sequences=sequences,
+        tokens_per_sequence=tokens,
+        kv_bytes=sequences * sequence_bytes,
+        buffers_bytes=buffers_bytes,
+        total_bytes=total,
+        device_bytes=device_bytes,
+        fits=None if device_bytes is None else total <= device_bytes,
+        max_concurrency=room,
+    )
+
+
+def _element_bytes(spec: Spec) -> int:
+    assert spec.kernels.quantization == "none", "quantized weights aren't counted yet; an experiment refuses them"
+    return DTYPE_BYTES[spec.kernels.dtype]
+
+
+def _top_k(spec: Spec, model: Model) -> int:
+    return spec.routing.top_k or model.top_k
+
+
+def _workload_tokens(spec: Spec, model: Model) -> int:
+    prompt, output = spec.workload.prompt_tokens, spec.workload.output_tokens
+    if prompt is not None and output is not None:
+        return prompt + output
+    return min(model.max_context, (prompt or 0) + (output or 0) + TRACE_TOKENS)
+
+
+def _state_bytes(model: Model, size: int, tp: int = 1) -> int:
+    """A sequence's state in one linear-attention layer; engines keep the recurrent part in float32."""
+    if model.linear is None:
+        return 0
+    recurrent, convolution = model.linear.state_values(tp)
+    return 4 * recurrent + size * convolution

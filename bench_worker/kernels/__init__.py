@@ -1,0 +1,1 @@
+"""Kernels of a MoE layer: packing rows, the expert GEMMs (one file a backend), attention."""

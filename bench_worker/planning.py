@@ -1,0 +1,105 @@
+"""What an experiment will execute, and whether it fits, before anything is allocated. Torch-free: the form refuses what
+the runner would, in the same words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from bench_worker import capacity
+from bench_worker.errors import DoesNotFit, SpecError
+from bench_worker.spec import PlannedRun, Spec, Workload
+from bench_worker.workload import Request
+from bench_worker.workload import requests as traces
+from bench_worker.workload.schedule import Batch, closed_loop
+
+
+class NetworkKey(NamedTuple):
+    """What two variants must have in common to share weights."""
+
+    model: str
+    layers: int
+    dtype: str
+    seed: int
+    attention: bool
+
+
+def network_key(spec: Spec) -> NetworkKey:
+    return NetworkKey(spec.model, spec.layers, spec.kernels.dtype, spec.workload.seed, spec.kernels.attention)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One workload corner: the runs measured together, their requests and their steps."""
+
+    planned: list[PlannedRun]
+    requests: list[Request]
+    batches: list[Batch]
+
+    @property
+    def name(self) -> str:
+        return self.planned[0].condition
+
+    @property
+    def concurrency(self) -> int:
+        return self.planned[0].spec.workload.concurrency
+
+    @property
+    def seed(self) -> int:
+        return self.planned[0].spec.workload.seed
+
+    @property
+    def longest(self) -> int:
+        return traces.longest_sequence(self.requests)
+
+
+def requests_of(work: Workload, trace_files: Mapping[str, Path], allow_paths: bool = False) -> list[Request]:
+    """The requests of a workload, with its lengths. Raises `SpecError` where its trace can't give them."""
+    try:
+        recorded = traces.load(work.trace, work.requests, work.seed, trace_files, allow_paths)
+    except traces.TraceError as error:
+        raise SpecError("base.workload.trace", work.trace, str(error)) from None
+    return traces.with_lengths(recorded, work.prompt_tokens, work.output_tokens)
+
+
+def plan_condition(planned: list[PlannedRun], trace_files: Mapping[str, Path], allow_paths: bool) -> Condition:
+    """The requests and the steps of a workload corner. Its variants share the workload, so the first one tells."""
+    work = planned[0].spec.workload
+    requests = requests_of(work, trace_files, allow_paths)
+    try:
+        return Condition(planned, requests, closed_loop(requests, work.concurrency, work.max_batch_tokens))
+    except ValueError as error:
+        raise SpecError("base.workload.requests", work.requests, str(error)) from None
+
+
+class Needed(NamedTuple):
+    """What a measurement holds: the models, and the largest network's memory with the total of all."""
+
+    models: str
+    fit: capacity.Fit
+
+
+def memory_needed(conditions: list[Condition], available: int | None) -> Needed:
+    """All networks side by side, each at the condition where it needs most, against ``available`` bytes."""
+    most: dict[NetworkKey, capacity.Fit] = {}
+    for condition in conditions:
+        for run in condition.planned:
+            fit = capacity.fit_measurement(run.spec, available, tokens_per_sequence=condition.longest)
+            key = network_key(run.spec)
+            if key not in most or fit.total_bytes > most[key].total_bytes:
+                most[key] = fit
+    total = sum(fit.total_bytes for fit in most.values()) - capacity.PROCESS_BYTES * (len(most) - 1)
+    largest = max(most.values(), key=lambda fit: fit.total_bytes)
+    return Needed(
+        " and ".join(dict.fromkeys(key.model for key in most)), largest.model_copy(update={"total_bytes": total})
+    )
+
+
+def refuse_what_does_not_fit(conditions: list[Condition], available: int) -> None:
+    """Raise `DoesNotFit` unless all networks fit side by side."""
+    needed = memory_needed(conditions, available)
+    if needed.fit.total_bytes > available:
+        raise DoesNotFit(f"measuring {needed.models} {capacity.needs(needed.fit)}")

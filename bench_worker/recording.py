@@ -1,0 +1,292 @@
+"""From the raw times of every step to a run's result. Pure: no clock, no tensor.
+
+A step's raw times are the sums that its clock read, by leaf stage (``route.gate``, ``experts``, ``attention``, …), over
+all executed layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from bench_worker.capacity import Fit
+from bench_worker.models import GQA, Model
+from bench_worker.result import (
+    LAYER_STAGES,
+    Check,
+    ClockCheck,
+    FitKind,
+    Origin,
+    RankSteps,
+    Requests,
+    Run,
+    Scale,
+    Steps,
+    Summary,
+)
+from bench_worker.serving import RequestMetrics, request_metrics
+from bench_worker.spec import PlannedRun, Spec
+from bench_worker.stats import distribution
+from bench_worker.workload.schedule import Batch
+
+#: Leaf that a `bench_worker.stages.StageClock` reads for the outer mark of the layer; it spans nothing.
+LAYER = "layer"
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """One step of one variant. Counts are sums over the executed layers; ``times_us`` likewise, by leaf stage.
+    ``whole_us``: the MoE layers timed as a whole, where this step was timed both ways."""
+
+    index: int
+    prefill_tokens: int
+    decode_tokens: int
+    assignments: int
+    dropped: int
+    rows: int
+    moved_bytes: int
+    times_us: dict[str, float]
+    whole_us: float | None
+
+
+class RunRecord:
+    """All steps of one run, pass by pass."""
+
+    def __init__(self) -> None:
+        self.steps: list[StepRecord] = []
+        #: The batches of each pass over the schedule, as far as it came.
+        self.passes: list[list[Batch]] = []
+        self.expert_assignments: np.ndarray | None = None
+        self.truncated = False
+
+    def add(self, step: StepRecord, experts: list[list[int]]) -> None:
+        """``experts`` [layers, E]: the assignments of the step by executed layer and expert."""
+        self.steps.append(step)
+        counts = np.array(experts)
+        self.expert_assignments = counts if self.expert_assignments is None else self.expert_assignments + counts
+
+    def end_pass(self, batches: list[Batch], truncated: bool) -> None:
+        self.passes.append(batches)
+        self.truncated |= truncated
+
+
+def run(
+    planned: PlannedRun,
+    model: Model,
+    check: Check,
+    fit: dict[FitKind, Fit],
+    longest: int,
+    record: RunRecord | None,
+) -> Run:
+    """The result of one planned run. A variant that failed its check has no record, and gets no times.
+
+    ``longest``: tokens of the trace's longest request, prompt and output.
+    """
+    spec = planned.spec
+    leaves = record.steps[0].times_us if record and record.steps else {}
+    scaling = scale(model, spec.layers, [leaf for leaf in leaves if leaf != LAYER])
+    result = Run(
+        variant=planned.variant,
+        condition=planned.condition,
+        spec=spec,
+        status="ok" if check.passed else "wrong result",
+        check=check,
+        fit=fit,
+        scale=scaling,
+        notes=notes(spec, model, longest, record),
+    )
+    if record is None or not record.steps:
+        return result
+    whole = [step for step in record.steps if step.whole_us]
+    ratios = [
+        sum(us for leaf, us in s.times_us.items() if top(leaf) in LAYER_STAGES) / (s.whole_us or 1) for s in whole
+    ]
+    measured = {leaf: 1 if top(leaf) == "other" else spec.layers for leaf in scaling.counts}
+    origin: Origin = "measured" if spec.kernels.attention and scaling.counts == measured else "scaled"
+    served = serve(record, scaling) if spec.kernels.attention else Served([], None)
+    assert record.expert_assignments is not None
+    result.clock = ClockCheck(sampled_steps=len(whole), sum_over_whole=float(np.median(ratios)) if ratios else None)
+    result.steps = steps(record, scaling)
+    result.requests = requests(served.metrics) if spec.kernels.attention else None
+    result.summary = summary(record, scaling, served)
+    result.expert_assignments = record.expert_assignments.tolist()
+    result.origins = {"layer_us": "measured", "stages_us": "measured", "step_us": origin, "requests": origin}
+    return result
+
+
+class Served(NamedTuple):
+    """What the clients of a run saw: the finished requests, and the output tokens a second."""
+
+    metrics: list[RequestMetrics]
+    output_tokens_per_s: float | None
+
+
+def serve(record: RunRecord, scaling: Scale) -> Served:
+    """Request metrics of every pass, from whole-model step times run back to back."""
+    times = step_us(per_layer(record, scaling), scaling)
+    metrics: list[RequestMetrics] = []
+    tokens, start = 0, 0
+    for batches in record.passes:
+        passed = times[start : start + len(batches)]
+        metrics += request_metrics(batches, passed)
+        tokens += sum(int(np.count_nonzero(batch.yields)) for batch in batches)
+        start += len(batches)
+    return Served(metrics, tokens / times.sum() * 1e6)
+
+
+def notes(spec: Spec, model: Model, longest: int, record: RunRecord | None) -> list[str]:
+    """What a reader must know about this run's numbers, one sentence each."""
+    found = []
+    if record is not None and record.truncated:
+        passes = len(record.passes)
+        found.append(f"max_seconds cut this run off after {len(record.steps)} steps (pass {passes}).")
+    if not spec.kernels.attention:
+        found.append(
+            "Only the MoE layers were measured: step_us leaves out attention, embedding and head, and there are no "
+            "request latencies."
+        )
+    if longest > model.max_context:
+        found.append(f"The longest request has {longest:,} tokens; {model.name} was made for {model.max_context:,}.")
+    if left_out := not_computed(model):
+        found.append(f"Counted in memory and not computed for {model.name}: {', '.join(left_out)}.")
+    return found
+
+
+def not_computed(model: Model) -> list[str]:
+    """Small parts of the model that the layer here leaves out."""
+    gqa = model.attention if isinstance(model.attention, GQA) else None
+    parts = {
+        "expert biases": model.expert_bias,
+        "the router's bias": model.router_bias,
+        "the shared expert's gate": model.shared_gate,
+        "attention biases": gqa is not None and gqa.bias is not None,
+        "attention sinks": gqa is not None and gqa.sinks,
+    }
+    return [part for part, has in parts.items() if has]
+
+
+def top(stage: str) -> str:
+    """The stage that a leaf belongs to: ``route`` of ``route.gate``."""
+    return stage.partition(".")[0]
+
+
+def scale(model: Model, executed_layers: int, leaves: Sequence[str]) -> Scale:
+    """How often the whole model holds what each leaf measured: MoE layers, layers of a kind of attention, or once."""
+    kinds = model.attention_layers
+    counts = {}
+    for leaf in leaves:
+        if top(leaf) in LAYER_STAGES:
+            counts[leaf] = model.moe_layers
+        elif top(leaf) == "attention":
+            counts[leaf] = kinds[leaf.partition(".")[2]] if "." in leaf else model.layers
+        else:
+            counts[leaf] = model.dense_layers if leaf == "other.dense_ffn" else 1
+    return Scale(executed_layers=executed_layers, counts=counts)
+
+
+def per_layer(record: RunRecord, scaling: Scale) -> dict[str, np.ndarray]:
+    """Times [S] in µs of each leaf for one layer: the mean over the executed ones; ``other`` as it is."""
+    return {
+        leaf: np.array([step.times_us.get(leaf, 0.0) for step in record.steps])
+        / (1 if top(leaf) == "other" else scaling.executed_layers)
+        for leaf in scaling.counts
+    }
+
+
+def step_us(leaves: dict[str, np.ndarray], scaling: Scale) -> np.ndarray:
+    """Whole-model step times [S] in µs: Σ count · time."""
+    return np.sum([times * scaling.counts[leaf] for leaf, times in leaves.items()], axis=0)
+
+
+def with_stages(leaves: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """``leaves`` and the stages that they sum to, each stage before its parts."""
+    stages: dict[str, np.ndarray] = {}
+    for leaf in leaves:
+        stage = top(leaf)
+        if stage not in stages:
+            parts = {name: times for name, times in leaves.items() if top(name) == stage}
+            stages[stage] = np.sum(list(parts.values()), axis=0)
+            stages.update({name: times for name, times in parts.items() if name != stage})
+    return stages
+
+
+def steps(record: RunRecord, scaling: Scale) -> Steps:
+    """The run's step columns, one rank."""
+    leaves = per_layer(record, scaling)
+    stages = with_stages(leaves)
+    layer = np.sum([times for stage, times in stages.items() if stage in LAYER_STAGES], axis=0)
+    assignments = [step.assignments for step in record.steps]
+    rank = RankSteps(
+        rank=0,
+        assignments=assignments,
+        rows=[step.rows for step in record.steps],
+        stages_us={stage: _rounded(times) for stage, times in stages.items()},
+        idle_us=[0.0] * len(record.steps),
+        bytes={"local": [step.moved_bytes for step in record.steps]},
+    )
+    return Steps(
+        index=[step.index for step in record.steps],
+        prefill_tokens=[step.prefill_tokens for step in record.steps],
+        decode_tokens=[step.decode_tokens for step in record.steps],
+        step_us=_rounded(step_us(leaves, scaling)),
+        layer_us=_rounded(layer),
+        assignments=assignments,
+        dropped=[step.dropped for step in record.steps],
+        ranks=[rank],
+    )
+
+
+def requests(metrics: Sequence[RequestMetrics]) -> Requests:
+    return Requests(
+        arrival_ms=[round(m.arrival_ms, 3) for m in metrics],
+        ttft_ms=[round(m.ttft_ms, 3) for m in metrics],
+        tpot_ms=[None if m.tpot_ms is None else round(m.tpot_ms, 3) for m in metrics],
+        itl_ms=[[round(gap, 3) for gap in m.itl_ms] for m in metrics],
+        e2e_ms=[round(m.e2e_ms, 3) for m in metrics],
+        prompt_tokens=[m.prompt_tokens for m in metrics],
+        output_tokens=[m.output_tokens for m in metrics],
+    )
+
+
+def summary(record: RunRecord, scaling: Scale, served: Served) -> Summary:
+    """Statistics of a run with at least one step."""
+    leaves = per_layer(record, scaling)
+    stages = with_stages(leaves)
+    total = step_us(leaves, scaling)
+    share: dict[str, float] = {}
+    for leaf, times in leaves.items():
+        share[top(leaf)] = share.get(top(leaf), 0.0) + float((times * scaling.counts[leaf]).sum() / total.sum())
+    layer = np.sum([times for stage, times in stages.items() if stage in LAYER_STAGES], axis=0)
+    step_time, layer_time = distribution(total), distribution(layer)
+    assert step_time is not None
+    assert layer_time is not None
+    kept = sum(step.assignments for step in record.steps)
+    dropped = sum(step.dropped for step in record.steps)
+    rows = sum(step.rows for step in record.steps)
+    assert record.expert_assignments is not None
+    load = record.expert_assignments
+    return Summary(
+        step_us=step_time,
+        layer_us=layer_time,
+        ttft_ms=distribution([m.ttft_ms for m in served.metrics]),
+        tpot_ms=distribution([m.tpot_ms for m in served.metrics if m.tpot_ms is not None]),
+        itl_ms=distribution([gap for m in served.metrics for gap in m.itl_ms]),
+        e2e_ms=distribution([m.e2e_ms for m in served.metrics]),
+        output_tokens_per_s=served.output_tokens_per_s,
+        stage_share=share,
+        stage_us={stage: float(np.median(times)) for stage, times in stages.items()},
+        imbalance=1.0,  # one rank
+        expert_imbalance=float(np.mean(load.max(axis=1) / load.mean(axis=1).clip(min=1e-9))),
+        padding_waste=1 - kept / rows if rows else 0.0,
+        drop_rate=dropped / (kept + dropped) if kept + dropped else 0.0,
+        idle_share=0.0,
+        truncated=record.truncated,
+    )
+
+
+def _rounded(times: np.ndarray) -> list[float]:
+    """Times to a nanosecond: finer digits are noise and double the file."""
+    return np.round(times, 3).tolist()

@@ -1,0 +1,159 @@
+"""What comes back: the result file, schema 1. Step and request arrays are stored column-wise. Torch-free.
+
+Units stand in the names (``_us``, ``_ms``, ``_bytes``). ``stages_us`` holds stages and their dotted sub-stages
+(``route`` = ``route.gate`` + ``route.select``), each for **one** MoE layer (the mean of those executed), or for the
+part of the model that `Scale` counts; ``step_us`` is the whole-model step that `Scale` makes of them.
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from bench_worker.capacity import Fit
+from bench_worker.spec import Spec
+
+#: The stages of a step, in the order in which they happen; ``idle`` is waiting for a slower rank.
+STAGES = ("route", "permute", "dispatch", "experts", "combine", "attention", "other", "idle")
+#: Those that make up one MoE layer.
+LAYER_STAGES = STAGES[:5]
+
+Domain = Literal["local", "intra_node", "inter_node"]
+FitKind = Literal["deployment", "measurement"]
+Origin = Literal["measured", "scaled", "modelled", "assumed"]
+
+
+class Part(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class RankSteps(Part):
+    """Columns over steps, for one rank. ``rows`` counts computed rows, padding included."""
+
+    rank: int
+    assignments: list[int]
+    rows: list[int]
+    stages_us: dict[str, list[float]]
+    idle_us: list[float]
+    bytes: dict[Domain, list[int]]
+
+
+class Steps(Part):
+    """Columns over steps. ``layer_us``: one MoE layer; ``step_us``: the whole model."""
+
+    index: list[int]
+    prefill_tokens: list[int]
+    decode_tokens: list[int]
+    step_us: list[float]
+    layer_us: list[float]
+    assignments: list[int]
+    dropped: list[int]
+    ranks: list[RankSteps]
+
+
+class Requests(Part):
+    """Columns over requests that finished, in trace order. ``tpot_ms`` is null where there is one output token."""
+
+    arrival_ms: list[float]
+    ttft_ms: list[float]
+    tpot_ms: list[float | None]
+    itl_ms: list[list[float]]
+    e2e_ms: list[float]
+    prompt_tokens: list[int]
+    output_tokens: list[int]
+
+
+class Distribution(Part):
+    """Percentiles by linear interpolation, with the number of samples they stand on."""
+
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+    mean: float
+    samples: int
+
+
+class Summary(Part):
+    step_us: Distribution
+    layer_us: Distribution
+    ttft_ms: Distribution | None
+    tpot_ms: Distribution | None
+    itl_ms: Distribution | None
+    e2e_ms: Distribution | None
+    #: None where requests have no latencies, because attention was not measured.
+    output_tokens_per_s: float | None
+    #: Share of the whole-model step time that each stage takes; sums to 1.
+    stage_share: dict[str, float]
+    #: Median time of each stage and sub-stage over the steps, as in `RankSteps.stages_us`.
+    stage_us: dict[str, float]
+    imbalance: float = Field(description="max / mean of assignments over ranks")
+    expert_imbalance: float = Field(description="max / mean of assignments over experts")
+    padding_waste: float = Field(description="1 − real rows / computed rows")
+    drop_rate: float = Field(description="dropped / (kept + dropped) assignments")
+    idle_share: float
+    truncated: bool
+
+
+class Scale(Part):
+    """How often the whole model holds each measured part: ``step_us`` = Σ count · stage time."""
+
+    executed_layers: int
+    counts: dict[str, int]
+
+
+class Check(Part):
+    """The comparison with the slow reference, made before anything was timed."""
+
+    #: Null where the output holds NaN or infinity: JSON has neither.
+    rel_error: float | None
+    tolerance: float
+    tokens: int
+
+    @field_validator("rel_error")
+    @classmethod
+    def _null_unless_finite(cls, error: float | None) -> float | None:
+        return error if error is not None and isfinite(error) else None
+
+    @property
+    def passed(self) -> bool:
+        return self.rel_error is not None and self.rel_error <= self.tolerance
+
+
+class ClockCheck(Part):
+    """Σ stages against the same layer timed as a whole, on a sample of steps (interleaved)."""
+
+    sampled_steps: int
+    sum_over_whole: float | None
+
+
+class Run(Part):
+    variant: str
+    condition: str
+    spec: Spec
+    status: Literal["ok", "wrong result"]
+    check: Check
+    fit: dict[FitKind, Fit]
+    scale: Scale
+    clock: ClockCheck | None = None
+    steps: Steps | None = None
+    requests: Requests | None = None
+    summary: Summary | None = None
+    #: Assignments by executed layer and expert.
+    expert_assignments: list[list[int]] = []
+    origins: dict[str, Origin] = {}
+    notes: list[str] = []
+
+
+class Result(Part):
+    """A result file. ``ceilings``, ``comparisons`` and ``verdict`` are empty where this version makes none."""
+
+    schema_: Literal[1] = Field(1, alias="schema")
+    experiment: dict[str, Any]
+    environment: dict[str, Any]
+    ceilings: dict[str, Any] | None = None
+    runs: list[Run]
+    comparisons: list[dict[str, Any]] = []
+    verdict: dict[str, Any] | None = None

@@ -1,0 +1,124 @@
+"""The fields of an experiment (schema 1): types, bounds, defaults, and the line that the form says about each.
+
+What a type can't say stands in `bench_worker.spec_rules`; how the fields make runs, in `bench_worker.spec`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Positive = Annotated[int, Field(ge=1)]
+Strategy = Literal["token_choice", "expert_choice", "dynamic", "balanced", "hash", "soft", "group_limited"]
+Dtype = Literal["float32", "bfloat16", "float16"]
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class Routing(Strict):
+    strategy: Strategy = Field("token_choice", description="How tokens and experts choose each other.")
+    top_k: Positive | None = Field(None, description="Experts a token goes to; empty takes the model's own.")
+    capacity_factor: Annotated[float, Field(gt=0, le=1000)] | None = Field(
+        None, description="An expert keeps at most ceil(factor · k · T / E) assignments; empty drops none."
+    )
+
+
+class Load(Strict):
+    profile: Literal["uniform", "zipf", "recorded"] = Field(
+        "zipf", description="How popular the experts are: all alike, by rank, or as recorded."
+    )
+    skew: Annotated[float, Field(ge=0, le=5)] = Field(
+        1.0, description="zipf: weight of an expert before top-k is its rank to the power −skew."
+    )
+    recording: str | None = Field(None, description="The recorded expert load to replay.")
+
+
+class Layout(Strict):
+    tp: Positive = Field(1, description="Tensor-parallel ranks that share one attention group.")
+    dp: Positive = Field(1, description="Data-parallel attention groups.")
+    nodes: Positive = Field(1, description="Machines that the ranks are spread over.")
+
+
+class Parallel(Strict):
+    layout: Layout = Layout()
+    mode: Literal["single", "distributed", "virtual"] = Field(
+        "single", description="One device, real ranks, or ranks executed in turn with a modelled network."
+    )
+    placement: Literal["contiguous", "round_robin", "eplb", "locality"] = Field(
+        "contiguous", description="Which rank holds which expert."
+    )
+    redundant_experts: Annotated[int, Field(ge=0, le=4096)] = Field(0, description="Extra copies of hot experts.")
+    topology: str | None = Field(None, description="The network between the ranks, by name.")
+
+
+class Kernels(Strict):
+    experts: Literal["deepspeed", "auto", "loop", "padded", "zentorch", "deepspeed_layer"] = Field(
+        "deepspeed", description="The expert GEMM: DeepSpeed's GroupedExperts runs all experts as one grouped GEMM."
+    )
+    fusion: Literal["none", "gate_up", "whole"] = Field(
+        "gate_up", description="gate_up computes the gate and up projections in one GEMM; none in two."
+    )
+    dtype: Dtype = Field("bfloat16", description="Number format of weights and activations.")
+    quantization: Literal["none", "fp8", "int8", "int4"] = Field("none", description="Format of the expert weights.")
+    threads: Annotated[int, Field(ge=1, le=1024)] | None = Field(
+        None, description="CPU threads; empty takes every core this process may use."
+    )
+    attention: bool = Field(True, description="Measure attention, embedding and head beside the MoE layer.")
+
+
+class Workload(Strict):
+    trace: Annotated[str, Field(min_length=1, max_length=1024)] = Field(
+        "conversation", description="Where request lengths come from."
+    )
+    requests: Annotated[int, Field(ge=1, le=100_000)] = Field(32, description="Requests taken from the trace.")
+    arrivals: Literal["closed", "trace", "poisson"] = Field(
+        "closed", description="closed: a new request starts when one ends, so concurrency stays constant."
+    )
+    rate: Annotated[float, Field(gt=0)] | None = Field(None, description="poisson: requests a second.")
+    concurrency: Annotated[int, Field(ge=1, le=4096)] = Field(8, description="Requests in flight at once.")
+    prompt_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
+        None, description="Every prompt has this length; empty takes the trace's own."
+    )
+    output_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
+        None, description="Every answer has this length; empty takes the trace's own."
+    )
+    max_batch_tokens: Annotated[int, Field(ge=1, le=131_072)] = Field(
+        2048, description="Tokens a step may hold; longer prompts are cut into chunks."
+    )
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(0, description="Seed of lengths, weights and router scores.")
+
+
+class Spec(Strict):
+    """One configuration: what a run executes. Null takes the model's or the trace's own value."""
+
+    model: Annotated[str, Field(min_length=1, max_length=1024)] = Field(
+        ..., description="A model preset, or on the command line the path of a config.json."
+    )
+    layers: Positive = Field(1, description="MoE layers really executed; the whole model is scaled from them.")
+    routing: Routing = Routing()
+    load: Load = Load()
+    parallel: Parallel = Parallel()
+    kernels: Kernels = Kernels()
+    workload: Workload = Workload()
+
+
+class Condition(Strict):
+    """One workload corner: the workload fields that it sets. The rest stays as in ``base``."""
+
+    concurrency: Annotated[int, Field(ge=1, le=4096)] | None = None
+    prompt_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    output_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    requests: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    max_batch_tokens: Annotated[int, Field(ge=1, le=131_072)] | None = None
+    rate: Annotated[float, Field(gt=0)] | None = None
+
+
+class Measure(Strict):
+    warmup_steps: Annotated[int, Field(ge=0, le=1000)] = Field(3, description="Steps run and thrown away first.")
+    repeats: Annotated[int, Field(ge=1, le=100)] = Field(1, description="Times the whole schedule is measured.")
+    max_seconds: Annotated[float, Field(ge=1, le=86_400)] = Field(
+        600, description="Bound on the whole experiment; what it cuts is marked truncated."
+    )

@@ -1,0 +1,117 @@
+"""What the types of an experiment can't say: values that aren't built yet, and values that only the model decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from bench_worker import models
+from bench_worker.errors import SpecError, not_one_of, shown
+from bench_worker.models import Model
+from bench_worker.spec_fields import Spec
+from bench_worker.workload.generators import GENERATORS
+
+#: Values that schema 1 defines and this version does not run yet, by field. Refused by name.
+NOT_BUILT: dict[str, frozenset[Any]] = {
+    "routing.strategy": frozenset(["expert_choice", "dynamic", "balanced", "hash", "soft", "group_limited"]),
+    "load.profile": frozenset(["recorded"]),
+    "parallel.mode": frozenset(["distributed", "virtual"]),
+    "parallel.placement": frozenset(["round_robin", "eplb", "locality"]),
+    "kernels.experts": frozenset(["auto", "loop", "padded", "zentorch", "deepspeed_layer"]),
+    "kernels.fusion": frozenset(["whole"]),
+    "kernels.quantization": frozenset(["fp8", "int8", "int4"]),
+    "workload.arrivals": frozenset(["trace", "poisson"]),
+}
+
+
+@dataclass(frozen=True)
+class Library:
+    """Names that an experiment may use beyond the built-in ones. Passed as pydantic's validation ``context``."""
+
+    traces: frozenset[str] = frozenset()
+    allow_paths: bool = False
+
+
+def check_run(spec: Spec, library: Library) -> Iterator[SpecError]:
+    """Everything in ``spec`` that can't be run. Fields are named as inside the spec: ``routing.top_k``."""
+    yield from _not_built(spec)
+    yield from _workload(spec, library)
+    try:
+        model = models.load(spec.model, allow_paths=library.allow_paths)
+    except ValueError as error:
+        yield SpecError("model", spec.model, str(error))
+    else:
+        yield from _beyond_the_model(spec, model)
+
+
+def _not_built(spec: Spec) -> Iterator[SpecError]:
+    values = flat(spec.model_dump())
+    for field, missing in NOT_BUILT.items():
+        if (value := values[field]) in missing:
+            yield SpecError(field, value, f"{shown(value)} is not built yet; this version runs {_built(field)}")
+    for field in ("parallel.layout.tp", "parallel.layout.dp", "parallel.layout.nodes"):
+        if (value := values[field]) != 1:
+            yield SpecError(field, value, f"{shown(value)} is not allowed; several ranks are not built yet, use 1")
+    if value := spec.parallel.redundant_experts:
+        yield SpecError(
+            "parallel.redundant_experts", value, f"{value} is not allowed; redundant experts are not built yet, use 0"
+        )
+    for field in ("parallel.topology", "load.recording", "workload.rate"):
+        if (value := values[field]) is not None:
+            yield SpecError(field, value, f"{shown(value)} has no use yet in this version; leave it empty")
+
+
+def _workload(spec: Spec, library: Library) -> Iterator[SpecError]:
+    work = spec.workload
+    if work.trace not in GENERATORS and work.trace not in library.traces and not library.allow_paths:
+        if {"/", "\\", "."} & set(work.trace):  # no entry's name has one
+            message = f"{shown(work.trace)} is a file path; file paths are for the command line only"
+        else:
+            message = not_one_of(work.trace, [*GENERATORS, *sorted(library.traces)])
+        yield SpecError("workload.trace", work.trace, message)
+    if work.concurrency > work.max_batch_tokens:
+        yield SpecError(
+            "workload.concurrency",
+            work.concurrency,
+            f"{work.concurrency} is above max_batch_tokens ({work.max_batch_tokens}); a step decodes one token each",
+        )
+
+
+def _beyond_the_model(spec: Spec, model: Model) -> Iterator[SpecError]:
+    if spec.layers > model.moe_layers:
+        yield SpecError(
+            "layers", spec.layers, f"{shown(spec.layers)} is above the {model.moe_layers} MoE layers of {model.name}"
+        )
+    top_k = spec.routing.top_k
+    if top_k is not None and top_k > model.experts:
+        yield SpecError("routing.top_k", top_k, f"{shown(top_k)} is above the {model.experts} experts of {model.name}")
+    if spec.kernels.attention and (reason := model.attention_not_measurable()):
+        yield SpecError("kernels.attention", True, f"{reason}; set it to false to measure the MoE layer alone")
+    prompt, output = spec.workload.prompt_tokens, spec.workload.output_tokens
+    length = (prompt or 0) + (output or 0)
+    if length > model.max_context:
+        longer = "prompt_tokens" if (prompt or 0) >= (output or 0) else "output_tokens"
+        yield SpecError(
+            f"workload.{longer}",
+            getattr(spec.workload, longer),
+            f"prompt and output together have {length:,} tokens; {model.name} holds {model.max_context:,}",
+        )
+
+
+def _built(field: str) -> str:
+    """The values of a field that are built, for a sentence."""
+    owner: Any = Spec
+    *parents, leaf = field.split(".")
+    for name in parents:
+        owner = owner.model_fields[name].annotation
+    allowed = owner.model_fields[leaf].annotation.__args__
+    return ", ".join(value for value in allowed if value not in NOT_BUILT[field])
+
+
+def flat(document: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The values of nested objects by their dotted names."""
+    values: dict[str, Any] = {}
+    for name, value in document.items():
+        values.update(flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value})
+    return values

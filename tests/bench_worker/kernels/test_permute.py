@@ -1,0 +1,65 @@
+"""Packing rows by expert and summing them back, against loops over assignments."""
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench_worker.kernels.permute import RowBuffer, combine, pack
+from bench_worker.routing import Assignments
+
+CPU = torch.device("cpu")
+
+
+@st.composite
+def assignments(draw):
+    """Any number of experts a token, 0 included, token-major."""
+    num_tokens, num_experts = draw(st.integers(1, 12)), draw(st.integers(1, 6))
+    chosen = [sorted(draw(st.sets(st.integers(0, num_experts - 1)))) for _ in range(num_tokens)]
+    pairs = [(token, expert) for token, experts in enumerate(chosen) for expert in experts]
+    weight = torch.rand(len(pairs), generator=torch.Generator().manual_seed(draw(st.integers(0, 2**31))))
+    token, expert = (
+        torch.tensor(column, dtype=torch.int64) for column in (zip(*pairs, strict=True) if pairs else ((), ()))
+    )
+    return Assignments(token, expert, weight, num_tokens, num_experts)
+
+
+@given(assignments())
+def test_rows_lie_expert_by_expert_and_count_true(assigned):
+    hidden = torch.randn(assigned.num_tokens, 3)
+    packed = pack(hidden, assigned, RowBuffer(3, torch.float32, CPU))
+    assert packed.counts.tolist() == [int((assigned.expert == e).sum()) for e in range(assigned.num_experts)]
+    rows = iter(packed.rows)
+    for expert in range(assigned.num_experts):
+        for token in assigned.token[assigned.expert == expert]:
+            assert torch.equal(next(rows), hidden[token])
+
+
+@given(assignments())
+def test_combine_sums_each_tokens_rows_by_weight(assigned):
+    hidden = torch.randn(assigned.num_tokens, 3)
+    buffer = RowBuffer(3, torch.float32, CPU)
+    buffer.take(64)
+    buffer.poison()
+    packed = pack(hidden, assigned, buffer)
+    scale = torch.arange(1.0, assigned.num_experts + 1)  # stands in for an expert: multiplies its rows
+    outputs = packed.rows * scale.repeat_interleave(packed.counts)[:, None]
+    expected = torch.zeros_like(hidden)
+    for token, expert, weight in zip(assigned.token, assigned.expert, assigned.weight, strict=True):
+        expected[token] += weight * scale[expert] * hidden[token]
+    torch.testing.assert_close(combine(outputs, packed, assigned.weight), expected)
+
+
+@given(assignments())
+def test_weighting_the_input_equals_weighting_the_output_of_a_linear_expert(assigned):
+    hidden = torch.randn(assigned.num_tokens, 3)
+    plain = pack(hidden, assigned, RowBuffer(3, torch.float32, CPU))
+    weighted = pack(hidden, assigned, RowBuffer(3, torch.float32, CPU), weighted=True)
+    ones = torch.ones_like(assigned.weight)
+    torch.testing.assert_close(combine(weighted.rows, weighted, ones), combine(plain.rows, plain, assigned.weight))
+
+
+def test_a_buffer_keeps_its_memory_until_it_must_grow():
+    buffer = RowBuffer(4, torch.bfloat16, CPU)
+    large = buffer.take(10)
+    assert buffer.take(6).data_ptr() == large.data_ptr()
+    assert buffer.take(11).shape == (11, 4)

@@ -1,0 +1,219 @@
+"""Memory of the deployment and of the measurement, against figures worked out by hand."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench_worker import models
+from bench_worker.capacity import PROCESS_BYTES, TRACE_TOKENS, Fit, fit, fit_measurement, needs
+from bench_worker.spec import Spec
+
+H200 = 141_000_000_000
+
+
+def spec(model: str = "qwen3-30b-a3b", *, layers: int = 1, top_k: int | None = None, **groups: dict) -> Spec:
+    workload = {"prompt_tokens": 2048, "output_tokens": 512} | groups.pop("workload", {})
+    return Spec.model_validate(
+        {"model": model, "layers": layers, "routing": {"top_k": top_k}, "workload": workload, **groups}
+    )
+
+
+def layout(**sizes: int) -> dict:
+    return {"layout": sizes}
+
+
+@pytest.mark.parametrize("name", models.presets())
+def test_on_one_rank_weights_are_every_parameter_times_its_bytes(name):
+    parameters = models.load(name).parameters()
+    f = fit(spec(name), H200)
+    assert f.parts == {part: 2 * count for part, count in parameters.parts.items()}
+    assert f.weights_bytes == 2 * parameters.total
+
+
+def test_total_not_active_parameters_decide():
+    assert fit(spec(), H200).weights_bytes == 61_064_245_248  # 30.5B × 2 bytes
+    assert fit(spec(kernels={"dtype": "float32"}), H200).weights_bytes == 2 * 61_064_245_248
+
+
+@pytest.mark.parametrize(
+    ("name", "tp", "per_token"),
+    [
+        ("qwen3-30b-a3b", 1, 2 * 48 * 4 * 128 * 2),
+        ("qwen3-30b-a3b", 2, 2 * 48 * 2 * 128 * 2),
+        ("qwen3-30b-a3b", 8, 2 * 48 * 1 * 128 * 2),  # 4 key-value heads replicate over 8 ranks
+        ("deepseek-v3", 1, 61 * (512 + 64) * 2),
+        ("deepseek-v3", 8, 61 * (512 + 64) * 2),  # the latent isn't divided
+        ("qwen3.5-397b-a17b", 1, 2 * 15 * 2 * 256 * 2),  # every fourth of 60 layers
+        ("glm-4.5-air", 1, 2 * 46 * 8 * 128 * 2),
+    ],
+)
+def test_kv_bytes_a_token(name, tp, per_token):
+    assert fit(spec(name, parallel=layout(tp=tp)), H200).kv_bytes_per_token == per_token
+
+
+def test_kv_cache_holds_every_request_in_flight():
+    f = fit(spec(workload={"concurrency": 16}), H200)
+    assert (f.sequences, f.tokens_per_sequence) == (16, 2560)
+    assert f.kv_bytes == 16 * 2560 * 98_304
+
+
+def test_sliding_layers_stop_growing_at_their_window():
+    f = fit(spec("gpt-oss-20b", workload={"concurrency": 1}), H200)
+    assert f.kv_bytes == 2 * 8 * 64 * 2 * (12 * 2560 + 12 * 128)
+    short = fit(spec("gpt-oss-20b", workload={"concurrency": 1}), H200, tokens_per_sequence=100)
+    assert short.kv_bytes == 100 * short.kv_bytes_per_token
+
+
+def test_linear_attention_holds_a_state_of_one_size_for_any_length():
+    short, long = (fit(spec("qwen3.6-35b-a3b"), H200, tokens_per_sequence=n) for n in (1, 1001))
+    recurrent, convolution = 32 * 128 * 128 * 4, (2 * 16 * 128 + 32 * 128) * 3 * 2
+    assert short.state_bytes_per_sequence == long.state_bytes_per_sequence == 30 * (recurrent + convolution)
+    assert short.kv_bytes == 8 * (30 * (recurrent + convolution) + short.kv_bytes_per_token)
+    assert long.kv_bytes - short.kv_bytes == 8 * 1000 * short.kv_bytes_per_token
+
+
+def test_buffers_hold_dispatched_and_combined_rows_and_two_intermediates():
+    rows = 2048 * 8
+    assert fit(spec(), H200).buffers_bytes == (2 * rows * 2048 + rows * 2 * 768 + rows * 768) * 2
+    assert fit(spec(top_k=4), H200).buffers_bytes == fit(spec(), H200).buffers_bytes // 2
+
+
+def test_the_worst_rank_of_a_layout():
+    whole, f = fit(spec(), H200), fit(spec(parallel=layout(tp=2, dp=4)), H200)
+    assert f.parts["experts"] == whole.parts["experts"] // 8
+    assert f.parts["embedding"] == whole.parts["embedding"] // 2
+    assert f.parts["router"] == whole.parts["router"]
+    norms = 48 * 2 * 128 * 2  # of queries and keys, on every rank
+    assert f.parts["attention"] - norms == (whole.parts["attention"] - norms) // 2
+    assert f.sequences == 2  # 8 in flight over 4 groups
+
+
+def test_dense_and_shared_layers_divide_by_tp():
+    whole, f = fit(spec("deepseek-v3"), H200), fit(spec("deepseek-v3", parallel=layout(tp=8)), H200)
+    assert f.parts["dense_ffn"] == whole.parts["dense_ffn"] // 8
+    assert f.parts["shared_experts"] == whole.parts["shared_experts"] // 8
+    # down-projections and norms of MLA replicate: more than an eighth remains
+    replicated = 61 * (7168 * 1536 + 1536 + 7168 * 576 + 512) * 2
+    assert f.parts["attention"] - replicated == (whole.parts["attention"] - replicated) // 8
+
+
+def test_redundant_experts_squeeze_the_kv_cache():
+    plain, copies = (fit(spec(parallel={"redundant_experts": n}), H200) for n in (0, 8))
+    assert copies.parts["experts"] - plain.parts["experts"] == 48 * 8 * 3 * 2048 * 768 * 2
+    assert copies.max_concurrency < plain.max_concurrency
+
+
+def test_experts_that_do_not_divide_count_on_the_fullest_rank():
+    f = fit(spec("olmoe-1b-7b", parallel=layout(dp=3)), H200)
+    assert f.parts["experts"] == 16 * 22 * 3 * 2048 * 1024 * 2  # 64 over 3 ranks: 22, 21, 21
+
+
+def test_room_for_sequences_is_what_weights_and_buffers_leave():
+    f = fit(spec(), H200)
+    per_sequence = 2560 * 98_304
+    assert f.max_concurrency == (H200 - f.weights_bytes - f.buffers_bytes) // per_sequence
+    assert fit(spec(parallel=layout(dp=2)), H200).max_concurrency % 2 == 0
+    assert fit(spec(), 24_000_000_000).max_concurrency == 0
+
+
+def test_it_fits_up_to_the_last_byte():
+    total = fit(spec(), H200).total_bytes
+    assert fit(spec(), total).fits is True
+    assert fit(spec(), total - 1).fits is False
+
+
+def test_an_unknown_device_is_neither_a_yes_nor_a_no():
+    f = fit(spec(), None)
+    assert (f.device_bytes, f.fits, f.max_concurrency) == (None, None, None)
+    assert needs(f) == "needs 63.3 GB and the memory of the device isn't known"
+
+
+@pytest.mark.parametrize(
+    ("workload", "tokens"),
+    [
+        ({}, TRACE_TOKENS),
+        ({"prompt_tokens": 2048}, 2048 + TRACE_TOKENS),
+        ({"output_tokens": 100}, 100 + TRACE_TOKENS),
+        ({"prompt_tokens": 40_000}, 40_960),  # the model's context
+        ({"prompt_tokens": 1000, "output_tokens": 24}, 1024),
+    ],
+)
+def test_lengths_that_the_trace_decides_count_as_a_usual_one(workload, tokens):
+    s = Spec.model_validate({"model": "qwen3-30b-a3b", "workload": workload})
+    assert fit(s, H200).tokens_per_sequence == tokens
+    assert fit(s, H200, tokens_per_sequence=77).tokens_per_sequence == 77
+
+
+def test_a_measurement_of_the_moe_layer_alone_holds_its_executed_layers():
+    f = fit_measurement(spec(layers=2, kernels={"attention": False}), H200, tokens_per_sequence=3000)
+    assert f.parts == {
+        "experts": 2 * 128 * 3 * 2048 * 768 * 2,
+        "shared_experts": 0,
+        "router": 2 * 128 * 2048 * 2,
+        "process": PROCESS_BYTES,
+    }
+    rows = 2048 * 8
+    activations = 2048 * 2048 + 2 * rows * 2048 + rows * 2 * 768 + rows * 768
+    assert f.buffers_bytes == 2 * activations + 3 * 2048 * 768 * 8
+    assert (f.kv_bytes, f.kv_bytes_per_token) == (0, 0)
+    assert f.max_concurrency == 8  # as many as asked for
+
+
+def test_a_measurement_with_attention_holds_caches_embedding_and_head():
+    alone = fit_measurement(spec(kernels={"attention": False}), H200, tokens_per_sequence=3000)
+    f = fit_measurement(spec(), H200, tokens_per_sequence=3000)
+    assert f.parts["attention"] == (2048 * (4096 + 2 * 512) + 4096 * 2048 + 2 * 128) * 2
+    assert f.parts["embedding"] == f.parts["lm_head"] == 151_936 * 2048 * 2
+    assert f.parts["norms"] == 3 * 2048 * 2
+    assert f.kv_bytes == 8 * 3000 * 2 * 4 * 128 * 2
+    assert f.buffers_bytes - alone.buffers_bytes == 8 * 151_936 * 2  # logits
+
+
+def test_a_measurement_holds_one_attention_of_each_kind_and_one_dense_ffn():
+    oss = fit_measurement(spec("gpt-oss-20b", layers=3), H200, tokens_per_sequence=3000)
+    assert oss.parts["attention"] == 3 * 2 * models.load("gpt-oss-20b").attention_parameters("full") * 2
+    assert oss.kv_bytes == 8 * 3000 * 3 * 2 * (2 * 8 * 64) * 2
+    deepseek = fit_measurement(spec("deepseek-v3"), H200, tokens_per_sequence=3000)
+    assert deepseek.parts["dense_ffn"] == 3 * 7168 * 18432 * 2
+    assert deepseek.parts["shared_experts"] == 3 * 7168 * 2048 * 2
+
+
+def test_mla_measurement_has_room_to_expand_one_sequence():
+    short, long = (fit_measurement(spec("deepseek-v3"), H200, tokens_per_sequence=n) for n in (1000, 2000))
+    assert long.buffers_bytes - short.buffers_bytes == 1000 * 128 * (128 + 64 + 128) * 2
+
+
+def test_the_sentence_gives_both_figures():
+    f = fit(spec(), 24_000_000_000)
+    assert needs(f) == "needs 63.3 GB and the device has 24.0 GB free"
+
+
+def test_the_sentence_never_shows_two_equal_figures_for_a_refusal():
+    total = fit(spec(), H200).total_bytes
+    sentence = needs(fit(spec(), total - 2_000_000))
+    need, free = (word for word in sentence.split() if word[0].isdigit())
+    assert need != free
+    assert sentence.startswith("needs 63.")
+
+
+def test_quantized_weights_are_not_silently_counted_as_full_ones():
+    with pytest.raises(AssertionError, match="quantized"):
+        fit(spec(kernels={"quantization": "fp8"}), H200)
+
+
+@given(
+    name=st.sampled_from(list(models.presets())),
+    tp=st.sampled_from([1, 2, 4, 8]),
+    dp=st.integers(1, 8),
+    concurrency=st.integers(1, 64),
+    tokens=st.integers(1, 8192),
+    device=st.integers(0, 10**13),
+)
+def test_totals_add_up_and_ranks_hold_at_least_their_share(name, tp, dp, concurrency, tokens, device):
+    s = spec(name, parallel=layout(tp=tp, dp=dp), workload={"concurrency": concurrency})
+    f = fit(s, device, tokens_per_sequence=tokens)
+    assert f.total_bytes == sum(f.parts.values()) + f.kv_bytes + f.buffers_bytes
+    assert f.fits == (f.total_bytes <= device)
+    assert f.weights_bytes * tp * dp >= 2 * models.load(name).parameters().total
+    assert f.fits == (f.max_concurrency >= f.sequences * dp)
+    assert Fit.model_validate_json(f.model_dump_json()) == f

@@ -1,0 +1,453 @@
+"""The command line: exit codes, sentences, the protocol on standard error, and how a run is stopped."""
+
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from bench_worker import __main__ as command_line
+from bench_worker import environment, runner
+from bench_worker.errors import Unavailable
+from bench_worker.result import Result
+from tests.bench_worker.make import made_result
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = (sys.executable, "-m", "bench_worker")
+
+
+def program(*arguments, **kwargs):
+    """The program as everyone starts it, to its end."""
+    done = subprocess.run(
+        [*PROGRAM, *map(str, arguments)], cwd=ROOT, capture_output=True, text=True, timeout=120, **kwargs
+    )
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def events(stderr):
+    return [json.loads(line) for line in stderr.splitlines() if line.startswith("{")]
+
+
+@pytest.fixture
+def experiment_file(tiny_config, tmp_path):
+    def write(name="experiment.json", vary=None, conditions=(), **base):
+        workload = {"requests": 3, "prompt_tokens": 6, "output_tokens": 3, "concurrency": 2, **base.pop("workload", {})}
+        document = {
+            "base": {"model": str(tiny_config), "workload": workload, **base},
+            "vary": vary,
+            "conditions": list(conditions),
+            "measure": {"warmup_steps": 1},
+        }
+        path = tmp_path / name
+        path.write_text(json.dumps(document))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def run_main(capsys):
+    """The program inside this process: exit code, standard output, and the sentences of its error."""
+
+    def run(*arguments):
+        code = command_line.main([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        messages = [event["message"] for event in events(err) if event["event"] == "error"]
+        return code, out, messages
+
+    return run
+
+
+# --- run
+
+
+def test_a_run_writes_its_result_and_tells_its_progress(experiment_file, tmp_path):
+    vary = {"field": "kernels.fusion", "values": ["none", "gate_up"]}
+    out = tmp_path / "result.json"
+    done = program("run", experiment_file(vary=vary), "--out", out)
+    assert (done.returncode, done.stdout) == (0, "")
+    result = Result.model_validate_json(out.read_bytes())
+    assert [(run.variant, run.condition, run.status) for run in result.runs] == [
+        ("none", "2×6", "ok"), ("gate_up", "2×6", "ok")
+    ]  # fmt: skip
+    assert list(tmp_path.glob("*.part")) == []
+
+    said = events(done.stderr)
+    progress = [event for event in said if event["event"] == "progress"]
+    assert list(dict.fromkeys(event["phase"] for event in progress)) == [
+        "prepare", "check", "warmup", "measure", "write"
+    ]  # fmt: skip
+    assert all(set(event) == {"event", "phase", "done", "total", "variant", "condition"} for event in progress)
+    measured = [event for event in progress if event["phase"] == "measure"]
+    steps = len(result.runs[0].steps.index)
+    assert (measured[-1]["done"], measured[-1]["total"]) == (2 * steps, 2 * steps)
+    finished = [event["run"] for event in said if event["event"] == "run"]
+    assert [(run["variant"], run["status"]) for run in finished] == [("none", "ok"), ("gate_up", "ok")]
+    assert finished[0]["summary"] == result.runs[0].summary.model_dump(mode="json")
+
+
+def test_without_a_place_for_it_the_result_is_all_that_standard_output_holds(experiment_file, tmp_path):
+    (tmp_path / "mine.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,5,2\n1,4,3\n")
+    workload = {"trace": "mine", "requests": 2, "prompt_tokens": None, "output_tokens": None}
+    done = program("run", experiment_file(workload=workload), "--traces", tmp_path)
+    assert done.returncode == 0
+    (run,) = Result.model_validate_json(done.stdout).runs
+    assert (run.condition, run.status) == ("2×mine", "ok")
+    assert (run.requests.prompt_tokens, run.requests.output_tokens) == ([5, 4], [2, 3])
+
+
+def test_what_needs_more_memory_than_there_is_exits_with_3_and_both_figures(tmp_path):
+    file, out = tmp_path / "big.json", tmp_path / "result.json"
+    # 46.7 billion parameters of 4 bytes; 2,048 requests of 8,192 tokens × 32 layers × 2 × 1,024 values of 4 bytes
+    workload = {"concurrency": 2048, "requests": 2048, "prompt_tokens": 8191, "output_tokens": 1}
+    base = {"model": "mixtral-8x7b", "layers": 32, "kernels": {"dtype": "float32"}, "workload": workload}
+    file.write_text(json.dumps({"base": base}))
+    done = program("run", file, "--out", out)
+    assert done.returncode == 3
+    (error,) = events(done.stderr)
+    said = re.fullmatch(
+        r"measuring mixtral-8x7b needs ([\d,.]+) GB and the device has ([\d,.]+) GB free", error["message"]
+    )
+    need, free = (float(figure.replace(",", "")) for figure in said.groups())
+    assert need > 187 + 4398 > free
+    assert not out.exists()
+
+
+def start(*arguments):
+    return subprocess.Popen(
+        [*PROGRAM, *map(str, arguments)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def wait_for_phase(process, phase, within_s=60):
+    """Read standard error until the program reports ``phase``."""
+    until, seen = time.monotonic() + within_s, b""
+    while f'"phase": "{phase}"'.encode() not in seen:
+        ready, _, _ = select.select([process.stderr], [], [], max(0, until - time.monotonic()))
+        chunk = os.read(process.stderr.fileno(), 65_536) if ready else b""
+        if not chunk:
+            process.kill()
+            pytest.fail(f"no {phase} in {seen.decode()}")
+        seen += chunk
+
+
+@pytest.mark.parametrize("how", ["TERM", "INT", "end of standard input"])
+def test_a_run_that_is_stopped_exits_with_130_and_leaves_no_result(experiment_file, tmp_path, how):
+    out = tmp_path / "result.json"
+    long = experiment_file(workload={"requests": 100, "output_tokens": 1000})
+    options = ["--stop-on-eof"] if how.startswith("end") else []
+    with start("run", long, "--out", out, *options) as process:
+        wait_for_phase(process, "measure")
+        if how.startswith("end"):
+            process.stdin.close()
+        else:
+            process.send_signal(signal.Signals[f"SIG{how}"])
+        rest = process.stderr.read().decode()
+        assert process.wait(30) == 130
+    assert events(rest)[-1] == {"event": "error", "message": "canceled"}
+    assert "Traceback" not in rest
+    assert list(tmp_path.glob("result.json*")) == []
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (lambda p: None, "can't be read: No such file or directory"),
+        (lambda p: p.mkdir(), "can't be read: Is a directory"),
+        (lambda p: p.write_bytes(b""), "the document is not valid JSON (line 1, column 1: Expecting value)"),
+        (lambda p: p.write_bytes(b"\xff\x00\xfe"), "the document is not UTF-8 text (byte 0)"),
+        (lambda p: p.write_bytes(b" " * 10_000_000), "the document has more than 1,000,000 bytes, the most that are"),
+        (lambda p: p.write_bytes(b"[" * 900_000), "the document nests too deep"),
+        (lambda p: p.write_bytes(b'{"base": NaN}'), "the document is not valid JSON (NaN is no JSON value)"),
+    ],
+    ids=["missing", "folder", "empty", "binary", "10 MB", "nested", "NaN"],
+)
+@pytest.mark.parametrize("command", ["run", "fit"])
+def test_a_file_that_is_no_document_exits_with_2(run_main, tmp_path, command, write, message):
+    path = tmp_path / "experiment.json"
+    write(path)
+    code, out, messages = run_main(command, path)
+    assert (code, out) == (2, "")
+    assert len(messages) == 1
+    assert messages[0].startswith("experiment: ")
+    assert message in messages[0]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is unreadable for root")
+def test_a_file_without_permission_exits_with_2(run_main, experiment_file):
+    path = experiment_file()
+    path.chmod(0)
+    assert run_main("run", path)[::2] == (2, [f"experiment: {path} can't be read: Permission denied"])
+
+
+def test_every_problem_of_an_experiment_is_a_line(run_main, experiment_file):
+    code, _, (message,) = run_main("run", experiment_file(layers=0, workload={"concurrency": -1}))
+    assert code == 2
+    assert message.splitlines() == [
+        "base.layers: 0 is not allowed; it must be at least 1",
+        "base.workload.concurrency: -1 is not allowed; it must be at least 1",
+    ]
+
+
+def test_a_person_reads_words_and_no_protocol(experiment_file, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert command_line.main(["run", str(experiment_file(layers=5))]) == 2
+    assert capsys.readouterr().err == "base.layers: 5 is above the 4 MoE layers of tiny\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (None, "'mine.csv' is not one of conversation, code, and there is no such file"),
+        (b"", "mine.csv: is empty"),
+        (b"\x00\x01\x02", "mine.csv, line 1: is not UTF-8 text; a trace is a CSV or JSON lines file"),
+        (b"arrival_s,prompt_tokens,output_tokens\n0,5,2\n1,-3,2\n2,1,1\n",
+         "mine.csv, line 3: prompt_tokens is '-3'; it must be a whole number from 1 to 10,000,000"),
+        (b"arrival_s,prompt_tokens,output_tokens\n0,5,2\n", "mine.csv: holds 1 requests, and 3 are asked for"),
+    ],
+    ids=["missing", "empty", "binary", "bad row", "too short"],
+)  # fmt: skip
+def test_a_trace_that_can_not_be_used_exits_with_2(run_main, experiment_file, tmp_path, monkeypatch, content, sentence):
+    monkeypatch.chdir(tmp_path)
+    if content is not None:
+        Path("mine.csv").write_bytes(content)
+    code, _, messages = run_main("fit", experiment_file(workload={"trace": "mine.csv"}))
+    assert (code, messages) == (2, [f"base.workload.trace: {sentence}"])
+
+
+@pytest.mark.parametrize(
+    ("place", "sentence"),
+    [
+        ("nowhere/result.json", "--out: {root}/nowhere is not a folder"),
+        ("file/result.json", "--out: {root}/file is not a folder"),
+        ("folder", "--out: {root}/folder is a folder; name a file in it"),
+    ],
+)
+def test_a_place_where_no_result_can_be_written_is_refused_before_measuring(
+    run_main, experiment_file, tmp_path, monkeypatch, place, sentence
+):
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    monkeypatch.setattr(runner, "run_experiment", None)  # would fail if it were called
+    code, _, messages = run_main("run", experiment_file(), "--out", tmp_path / place)
+    assert (code, messages) == (2, [sentence.format(root=tmp_path)])
+
+
+@pytest.mark.parametrize("command", ["run", "fit"])
+def test_a_folder_of_traces_that_is_none_is_refused(run_main, experiment_file, tmp_path, command):
+    code, _, messages = run_main(command, experiment_file(), "--traces", tmp_path / "nowhere")
+    assert (code, messages) == (2, [f"--traces: {tmp_path}/nowhere is not a folder"])
+
+
+@pytest.fixture
+def instead_of_measuring(monkeypatch):
+    """Put a function in the place of the measurement, and leave this process's signals and memory alone."""
+
+    def put(function):
+        monkeypatch.setattr(runner, "run_experiment", lambda *args, **kwargs: function())
+        monkeypatch.setattr(command_line.signal, "signal", lambda *args: None)
+        monkeypatch.setattr(command_line, "settle_allocators", lambda: None)
+
+    return put
+
+
+def raising(error):
+    def fail():
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (Unavailable("kernels.experts: 'x' needs a GPU"), 4, "kernels.experts: 'x' needs a GPU"),
+        (torch.OutOfMemoryError("CUDA is full.\nMore."), 3, "measuring ran out of device memory: CUDA is full."),
+        (runner.Canceled(), 130, "canceled"),
+        (KeyboardInterrupt(), 130, "canceled"),
+    ],
+    ids=["unavailable", "out of memory", "canceled", "Ctrl-C"],
+)  # fmt: skip
+def test_what_ends_a_measurement_has_its_exit_code(
+    run_main, experiment_file, instead_of_measuring, error, code, message
+):
+    instead_of_measuring(raising(error))
+    assert run_main("run", experiment_file()) == (code, "", [message])
+
+
+def test_a_result_that_can_not_be_written_is_said_in_one_sentence(
+    run_main, experiment_file, instead_of_measuring, tmp_path
+):
+    folder = tmp_path / "results"
+    folder.mkdir()
+
+    def measure():
+        folder.rmdir()
+        return made_result()
+
+    instead_of_measuring(measure)
+    code, _, messages = run_main("run", experiment_file(), "--out", folder / "result.json")
+    assert (code, messages) == (1, [f"{folder}/result.json can't be written: No such file or directory"])
+
+
+def test_a_result_takes_the_place_of_an_older_one(run_main, experiment_file, instead_of_measuring, tmp_path):
+    out = tmp_path / "result.json"
+    out.write_text("old")
+    instead_of_measuring(made_result)
+    assert run_main("run", experiment_file(), "--out", out)[0] == 0
+    assert Result.model_validate_json(out.read_bytes()) == made_result()
+
+
+def test_progress_is_told_a_few_times_a_second_and_at_the_end_of_a_phase(capsys, monkeypatch):
+    now = iter([100.0, 100.1, 100.35, 100.4, 100.45, 100.5])
+    monkeypatch.setattr(command_line.time, "monotonic", lambda: next(now))
+    report = command_line.StderrReport()
+    for phase, done in [("warmup", 1), ("warmup", 2), ("warmup", 3), ("measure", 1), ("measure", 2), ("measure", 9)]:
+        report.progress(phase, done, 9)
+    told = [(event["phase"], event["done"]) for event in events(capsys.readouterr().err)]
+    assert told == [("warmup", 1), ("warmup", 3), ("measure", 1), ("measure", 9)]
+
+
+# --- fit
+
+
+def test_fit_gives_the_largest_figures_first_and_then_every_run(run_main, experiment_file):
+    vary = {"field": "kernels.dtype", "values": ["bfloat16", "float32"]}
+    conditions = [{"concurrency": 1, "prompt_tokens": 9}, {"concurrency": 2, "prompt_tokens": 7}]
+    code, out, _ = run_main("fit", experiment_file(vary=vary, conditions=conditions), "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert set(found) == {"deployment", "measurement", "refused", "runs"}
+    assert [(run["variant"], run["condition"]) for run in found["runs"]] == [
+        ("bfloat16", "1×9"), ("float32", "1×9"), ("bfloat16", "2×7"), ("float32", "2×7")
+    ]  # fmt: skip
+    assert found["deployment"] == found["runs"][3]["deployment"]
+    assert found["measurement"] == found["runs"][3]["measurement"]
+    assert found["refused"] is None
+    # two sequences of 7 + 3 tokens; 4 layers of keys and values for 2 heads of 16 in float32
+    assert (found["deployment"]["sequences"], found["deployment"]["tokens_per_sequence"]) == (2, 10)
+    assert found["deployment"]["kv_bytes"] == 2 * 10 * 4 * (2 * 2 * 16) * 4
+    assert found["measurement"]["kv_bytes"] == 2 * 10 * 1 * (2 * 2 * 16) * 4  # one layer is executed
+    assert found["measurement"]["fits"] is True
+
+
+def test_fit_says_what_run_would_refuse(run_main, experiment_file, monkeypatch):
+    monkeypatch.setattr(environment, "available_bytes", lambda device: 500_000_000)
+    code, out, _ = run_main("fit", experiment_file())
+    assert code == 0
+    refused = out.splitlines()[-1]
+    assert refused.startswith("It can't be measured here: measuring ")
+    assert refused.endswith("tiny.json needs 0.6 GB and the device has 0.5 GB free.")
+    found = json.loads(run_main("fit", experiment_file(), "--json")[1])
+    assert f"It can't be measured here: {found['refused']}." == refused
+    assert found["measurement"]["fits"] is False
+
+
+def test_fit_in_words_gives_weights_and_cache_of_every_run(run_main, tmp_path):
+    file = tmp_path / "experiment.json"
+    workload = {"prompt_tokens": 2000, "output_tokens": 48, "concurrency": 4}
+    file.write_text(json.dumps({"base": {"model": "olmoe-1b-7b", "workload": workload}}))
+    _, out, _ = run_main("fit", file)
+    # 6.919 billion parameters of 2 bytes; 4 × 2,048 tokens × 16 layers × 2 × 2,048 values of 2 bytes
+    assert out.startswith("base at 4×2000: deployed ")
+    assert "(weights 13.8 GB, KV cache 1.1 GB); measured here " in out
+
+
+# --- the others
+
+
+def test_models_are_listed_for_people_and_programs(run_main):
+    _, out, _ = run_main("models")
+    lines = out.splitlines()
+    assert len(lines) == 10
+    assert lines[0] == "qwen3-30b-a3b        30.5B,   3.4B active   48 MoE layers of 128 experts, top 8"
+    listed = json.loads(run_main("models", "--json")[1])
+    assert [model["name"] for model in listed] == [line.split()[0] for line in lines]
+    assert listed[0]["parameters"] == 30_532_122_624
+    assert (listed[0]["hidden"], listed[0]["attention"]["kind"]) == (2048, "gqa")
+
+
+@pytest.mark.parametrize("arguments", [["models"], ["models", "--json"], ["show", "RESULT"], ["run", "RESULT"]])
+def test_torch_is_loaded_to_measure_only(tmp_path, arguments):
+    result = tmp_path / "result.json"
+    result.write_text(made_result().model_dump_json(by_alias=True))
+    arguments = [str(result) if argument == "RESULT" else argument for argument in arguments]
+    code = f"""
+import sys
+from bench_worker.__main__ import main
+main({arguments!r})
+sys.exit(sum(name.partition(".")[0] in ("torch", "deepspeed") for name in sys.modules))
+"""
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True).returncode == 0
+
+
+def test_the_machine_is_described_for_people_and_programs(run_main):
+    machine = json.loads(run_main("machine", "--json")[1])
+    assert {"name", "fingerprint", "device", "cores", "memory_bytes", "gpus", "versions"} <= set(machine)
+    _, out, _ = run_main("machine")
+    assert out == f"{machine['name']} ({machine['fingerprint']}), {machine['memory_bytes'] / 1e9:,.1f} GB\n"
+
+
+def test_a_result_is_shown_whole_or_in_part(run_main, tmp_path):
+    path = tmp_path / "result.json"
+    path.write_text(made_result().model_dump_json(by_alias=True))
+    _, out, _ = run_main("show", path)
+    assert out.startswith("Untitled experiment on here\n\nbase at 1×8: ok, error 1.0e-03")
+    assert run_main("show", path, "schema") == (0, "1\n", [])
+    assert run_main("show", path, "runs.0.steps.ranks.0.stages_us.route.gate") == (0, "[0.5]\n", [])
+    assert run_main("show", path, "runs.1") == (
+        2, "", ["runs.1: there is no such part; runs is a list of 1, counted from 0"]
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (lambda p: None, "can't be read: No such file or directory"),
+        (lambda p: p.mkdir(), "can't be read: Is a directory"),
+        (lambda p: p.write_bytes(b"\xff\xfe"), "is not a result file of schema 1 (the document: Invalid JSON"),
+        (lambda p: p.write_text('{"base": {"model": "olmoe-1b-7b"}}'), "is not a result file of schema 1 (experiment:"),
+    ],
+    ids=["missing", "folder", "binary", "experiment"],
+)
+def test_a_file_that_is_no_result_exits_with_2(run_main, tmp_path, write, message):
+    path = tmp_path / "result.json"
+    write(path)
+    code, out, (said,) = run_main("show", path)
+    assert (code, out) == (2, "")
+    assert said.startswith(f"result: {path} {message}")
+
+
+@pytest.mark.parametrize("arguments", [[], ["measure"], ["run"], ["models", "--fast"]])
+def test_a_command_line_that_makes_no_sense_exits_with_2(arguments, capsys):
+    with pytest.raises(SystemExit) as ended:
+        command_line.main(arguments)
+    assert ended.value.code == 2
+    assert "usage: python -m bench_worker" in capsys.readouterr().err
+
+
+def test_a_reader_that_has_gone_is_no_crash():
+    with subprocess.Popen([*PROGRAM, "models"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(30) == 1
+
+
+def test_a_terminal_without_unicode_still_gets_its_text(tmp_path):
+    path = tmp_path / "result.json"
+    path.write_text(made_result().model_dump_json(by_alias=True))
+    done = program("show", path, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0
+    assert r"base at 1\xd78: ok" in done.stdout

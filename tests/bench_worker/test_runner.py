@@ -1,0 +1,203 @@
+"""Whole experiments on a small model: what is measured, in which order, and what is refused."""
+
+from itertools import count
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from bench_worker import capacity, environment, layer, planning, runner
+from bench_worker import variant as variant_module
+from bench_worker.errors import DoesNotFit, SpecError
+from bench_worker.result import Result
+from bench_worker.runner import Canceled, run_experiment
+from bench_worker.spec import Experiment, Library
+
+
+class Silent:
+    def __init__(self):
+        self.phases, self.runs = [], []
+
+    def progress(self, phase, done, total, variant="", condition=""):
+        self.phases.append((phase, done, total, variant, condition))
+
+    def finished(self, run):
+        self.runs.append((run.variant, run.condition))
+
+
+@pytest.fixture
+def experiment(tiny_config):
+    def make(vary=None, conditions=({"concurrency": 2, "prompt_tokens": 6},), measure=None, **base):
+        workload = {"requests": 5, "output_tokens": 4, "max_batch_tokens": 8, **base.pop("workload", {})}
+        document = {
+            "base": {"model": str(tiny_config), "layers": 2, "workload": workload, **base},
+            "vary": vary,
+            "conditions": list(conditions),
+            "measure": {"warmup_steps": 1, **(measure or {})},
+        }
+        return Experiment.model_validate(document, context=Library(allow_paths=True))
+
+    return make
+
+
+def measure(experiment, **kwargs):
+    report = Silent()
+    return run_experiment(experiment, report, allow_paths=True, **kwargs), report
+
+
+def test_every_token_of_the_trace_is_computed_once(experiment):
+    workload = {"requests": 20, "output_tokens": 9, "max_batch_tokens": 100}
+    result, _ = measure(experiment(workload=workload, conditions=[{"concurrency": 3}]))
+    steps, requests = result.runs[0].steps, result.runs[0].requests
+    assert len(requests.prompt_tokens) == 20
+    assert sum(steps.prefill_tokens) == sum(requests.prompt_tokens)
+    assert sum(steps.decode_tokens) == sum(n - 1 for n in requests.output_tokens)
+    tokens = [p + d for p, d in zip(steps.prefill_tokens, steps.decode_tokens, strict=True)]
+    assert steps.assignments == [2 * 2 * t for t in tokens]  # top-2 in each of two layers
+
+
+def test_variants_of_a_condition_run_the_same_batches(experiment):
+    vary = {"field": "routing.top_k", "values": [1, 2, 4]}
+    conditions = [{"concurrency": 1, "prompt_tokens": 3}, {"concurrency": 4, "prompt_tokens": 7}]
+    result, report = measure(experiment(vary, conditions))
+    assert report.runs == [(v, c) for c in ("1×3", "4×7") for v in ("1", "2", "4")]
+    for condition in ("1×3", "4×7"):
+        runs = [run for run in result.runs if run.condition == condition]
+        assert len({tuple(run.steps.prefill_tokens) for run in runs}) == 1
+        assert [run.steps.assignments[0] // runs[0].steps.assignments[0] for run in runs] == [1, 2, 4]
+
+
+def test_the_order_of_the_variants_rotates(experiment, monkeypatch):
+    order = []
+    step = variant_module.Variant.step
+    monkeypatch.setattr(
+        variant_module.Variant,
+        "step",
+        lambda self, *args: (order.append(self.spec.routing.top_k), step(self, *args))[1],
+    )
+    measure(experiment({"field": "routing.top_k", "values": [1, 2]}, measure={"warmup_steps": 0}))
+    plain = [k for place, k in enumerate(order) if place >= 4]  # step 0 runs each variant twice: both clocks
+    assert plain[:6] == [2, 1, 1, 2, 2, 1]
+
+
+def test_variants_of_one_model_share_their_weights(experiment, monkeypatch):
+    made = []
+    network = runner.Network
+    monkeypatch.setattr(runner, "Network", lambda *args: (made.append(args[1]), network(*args))[1])
+    measure(experiment({"field": "kernels.fusion", "values": ["none", "gate_up"]}))
+    assert len(made) == 1
+
+
+def test_sampled_steps_time_the_layer_as_a_whole_too(experiment):
+    result, _ = measure(experiment(conditions=[{"concurrency": 1, "prompt_tokens": 3}]))
+    steps = result.runs[0].steps.index
+    assert result.runs[0].clock.sampled_steps == len([i for i in steps if i % 8 == 0])
+    assert result.runs[0].clock.sum_over_whole > 0
+
+
+def test_a_wrong_result_is_reported_and_not_timed(experiment, monkeypatch):
+    combine = layer.combine
+    monkeypatch.setattr(layer, "combine", lambda outputs, packed, weight: combine(outputs, packed, weight) * 1.5)
+    result, _ = measure(experiment())
+    run = result.runs[0]
+    assert run.status == "wrong result"
+    assert run.check.rel_error == pytest.approx(0.5, abs=0.05)
+    assert run.summary is None
+
+
+def test_it_is_refused_before_anything_is_allocated(experiment, monkeypatch):
+    monkeypatch.setattr(environment, "available_bytes", lambda device: 10_000_000)
+    monkeypatch.setattr(runner, "Network", None)  # would fail if it were made
+    with pytest.raises(DoesNotFit, match=r"measuring .*tiny\.json needs 0\.6 GB and the device has 0\.0 GB free"):
+        measure(experiment())
+
+
+def test_networks_side_by_side_count_together(experiment):
+    conditions = [
+        runner.plan_condition(
+            experiment({"field": "kernels.dtype", "values": ["float32", "bfloat16"]}).runs(), {}, False
+        )
+    ]
+    single = [
+        capacity.fit_measurement(run.spec, None, tokens_per_sequence=10).total_bytes for run in conditions[0].planned
+    ]
+    both = sum(single) - capacity.PROCESS_BYTES
+    runner.refuse_what_does_not_fit(conditions, both)
+    with pytest.raises(DoesNotFit):
+        runner.refuse_what_does_not_fit(conditions, both - 1)
+
+
+@pytest.fixture
+def ticking(monkeypatch):
+    """A monotonic clock that moves on by 10 ms whenever someone reads it."""
+    reads = count()
+    monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=lambda: next(reads) / 100))
+
+
+def test_what_max_seconds_cuts_is_marked_truncated(experiment, ticking):
+    result, _ = measure(experiment(workload={"requests": 200}, measure={"max_seconds": 1.0, "warmup_steps": 0}))
+    run = result.runs[0]
+    assert run.summary.truncated
+    assert 90 < len(run.steps.index) < 100
+    assert "max_seconds cut this run off" in run.notes[0]
+
+
+def test_a_condition_can_not_use_up_the_time_of_the_next(experiment, ticking):
+    conditions = [
+        {"concurrency": 1, "requests": 200, "prompt_tokens": 3},
+        {"concurrency": 2, "requests": 2, "prompt_tokens": 4},
+    ]
+    result, _ = measure(experiment(conditions=conditions, measure={"max_seconds": 2.0, "warmup_steps": 0}))
+    assert [run.summary.truncated for run in result.runs] == [True, False]
+
+
+def test_it_stops_between_steps_when_asked(experiment):
+    asked = iter([False] * 12 + [True] * 1000)
+    with pytest.raises(Canceled):
+        measure(experiment(), stop=lambda: next(asked))
+
+
+def test_repeats_measure_the_schedule_again(experiment):
+    once, _ = measure(experiment())
+    twice, report = measure(experiment(measure={"repeats": 2}))
+    assert twice.runs[0].steps.index == once.runs[0].steps.index * 2
+    done = [(d, t) for phase, d, t, *_ in report.phases if phase == "measure"]
+    assert done[-1][0] == done[-1][1] == 2 * len(once.runs[0].steps.index)
+
+
+def test_threads_are_set_for_the_variant_that_asks(experiment, monkeypatch):
+    used = []
+    monkeypatch.setattr(torch, "set_num_threads", used.append)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: used[-1] if used else 2)
+    measure(experiment({"field": "kernels.threads", "values": [1, 2]}))
+    assert used[:4] == [1, 2, 1, 2] or used[:3] == [1, 2, 1]
+
+
+def test_a_missing_trace_names_its_field(experiment):
+    with pytest.raises(SpecError) as caught:
+        measure(experiment(workload={"trace": "nowhere.csv"}))
+    assert caught.value.field == "base.workload.trace"
+    assert "there is no such file" in caught.value.message
+
+
+def test_a_schedule_that_is_too_long_names_its_field(experiment, monkeypatch):
+    def too_long(*args):
+        raise ValueError("the schedule has more than 5 entries")
+
+    monkeypatch.setattr(planning, "closed_loop", too_long)
+    with pytest.raises(SpecError, match=r"base\.workload\.requests: the schedule has more than 5 entries"):
+        measure(experiment())
+
+
+def test_the_moe_layer_alone_can_be_measured(experiment):
+    result, _ = measure(experiment(kernels={"attention": False, "dtype": "float32"}))
+    run = result.runs[0]
+    assert {stage.partition(".")[0] for stage in run.summary.stage_us} == {"route", "permute", "experts", "combine"}
+    assert run.requests is None
+
+
+def test_the_result_survives_its_file(experiment):
+    result, _ = measure(experiment())
+    again = Result.model_validate_json(result.model_dump_json(by_alias=True))
+    assert again == result
+    assert again.environment["versions"]["deepspeed"]

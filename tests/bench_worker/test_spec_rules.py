@@ -1,0 +1,158 @@
+"""What the types of an experiment can't say: what isn't built yet, and what only the model or the library decides."""
+
+import pytest
+
+from bench_worker import models
+from bench_worker.spec_fields import Spec
+from bench_worker.spec_rules import NOT_BUILT, Library, check_run, flat
+
+
+def problems(library=None, **fields):
+    spec = Spec.model_validate({"model": "olmoe-1b-7b", **fields})
+    return [str(problem) for problem in check_run(spec, library or Library())]
+
+
+def nested(path, value):
+    for name in reversed(path.split(".")):
+        value = {name: value}
+    return value
+
+
+def allowed_values(path):
+    owner = Spec
+    *parents, leaf = path.split(".")
+    for name in parents:
+        owner = owner.model_fields[name].annotation
+    return set(owner.model_fields[leaf].annotation.__args__)
+
+
+def test_a_plain_configuration_has_no_problem():
+    assert problems() == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "runs"),
+    [
+        ("routing.strategy", "expert_choice", "token_choice"),
+        ("routing.strategy", "group_limited", "token_choice"),
+        ("load.profile", "recorded", "uniform, zipf"),
+        ("parallel.mode", "virtual", "single"),
+        ("parallel.placement", "eplb", "contiguous"),
+        ("kernels.experts", "zentorch", "deepspeed"),
+        ("kernels.fusion", "whole", "none, gate_up"),
+        ("kernels.quantization", "fp8", "none"),
+        ("workload.arrivals", "poisson", "closed"),
+    ],
+)
+def test_what_is_not_built_is_refused_by_name(path, value, runs):
+    assert problems(**nested(path, value)) == [f"{path}: '{value}' is not built yet; this version runs {runs}"]
+
+
+@pytest.mark.parametrize("path", NOT_BUILT)
+def test_only_known_values_are_listed_as_not_built_and_some_are_built(path):
+    assert NOT_BUILT[path] < allowed_values(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "sentence"),
+    [
+        ("parallel.layout.tp", 2, "2 is not allowed; several ranks are not built yet, use 1"),
+        ("parallel.layout.dp", 8, "8 is not allowed; several ranks are not built yet, use 1"),
+        ("parallel.layout.nodes", 2, "2 is not allowed; several ranks are not built yet, use 1"),
+        ("parallel.redundant_experts", 4, "4 is not allowed; redundant experts are not built yet, use 0"),
+        ("parallel.topology", "ib", "'ib' has no use yet in this version; leave it empty"),
+        ("load.recording", "mine", "'mine' has no use yet in this version; leave it empty"),
+        ("workload.rate", 2.5, "2.5 has no use yet in this version; leave it empty"),
+    ],
+)
+def test_a_setting_that_would_do_nothing_is_refused(path, value, sentence):
+    assert problems(**nested(path, value)) == [f"{path}: {sentence}"]
+
+
+def test_all_problems_of_a_configuration_are_found():
+    assert problems(
+        layers=17, routing={"strategy": "soft", "top_k": 65}, workload={"trace": "mine", "concurrency": 4096}
+    ) == [
+        "routing.strategy: 'soft' is not built yet; this version runs token_choice",
+        "workload.trace: 'mine' is not one of conversation, code",
+        "workload.concurrency: 4096 is above max_batch_tokens (2048); a step decodes one token each",
+        "layers: 17 is above the 16 MoE layers of olmoe-1b-7b",
+        "routing.top_k: 65 is above the 64 experts of olmoe-1b-7b",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("model", "moe_layers", "experts"),
+    [("olmoe-1b-7b", 16, 64), ("qwen3-30b-a3b", 48, 128), ("deepseek-v3", 58, 256), ("glm-4.5-air", 45, 128)],
+)
+def test_layers_and_top_k_are_bounded_by_the_model(model, moe_layers, experts):
+    assert problems(model=model, layers=moe_layers, routing={"top_k": experts}) == []
+    assert problems(model=model, layers=moe_layers + 1, routing={"top_k": experts + 1}) == [
+        f"layers: {moe_layers + 1} is above the {moe_layers} MoE layers of {model}",
+        f"routing.top_k: {experts + 1} is above the {experts} experts of {model}",
+    ]
+
+
+def test_an_enormous_number_is_cut_in_its_sentence():
+    assert problems(layers=10**4000) == [f"layers: 1{'0' * 58}… is above the 16 MoE layers of olmoe-1b-7b"]
+
+
+def test_an_unknown_model_is_told_what_there_is():
+    names = ", ".join(models.presets())
+    assert problems(model="olmo-1b-7b") == [
+        f"model: 'olmo-1b-7b' is not one of {names} (did you mean olmoe-1b-7b?)"
+    ]  # fmt: skip
+
+
+def test_attention_that_can_not_be_measured_says_how_to_go_on():
+    (sentence,) = problems(model="qwen3.6-35b-a3b")
+    assert sentence.startswith("kernels.attention: qwen3.6-35b-a3b has ")
+    assert sentence.endswith("; set it to false to measure the MoE layer alone")
+    assert problems(model="qwen3.6-35b-a3b", kernels={"attention": False}) == []
+
+
+@pytest.mark.parametrize(
+    ("prompt", "output", "field"),
+    [(4096, 1, "prompt_tokens"), (1, 4096, "output_tokens"), (None, 4097, "output_tokens"),
+     (4097, None, "prompt_tokens")],
+)  # fmt: skip
+def test_a_sequence_must_fit_the_models_context(prompt, output, field):
+    assert problems(workload={"prompt_tokens": prompt, "output_tokens": output}) == [
+        f"workload.{field}: prompt and output together have 4,097 tokens; olmoe-1b-7b holds 4,096"
+    ]
+    assert problems(workload={"prompt_tokens": 4095, "output_tokens": 1}) == []
+
+
+@pytest.mark.parametrize(
+    ("field", "path"),
+    [("model", "./tiny.json"), ("model", "/etc/passwd"), ("model", "tiny.json"), ("model", "a\\b"),
+     ("trace", "/etc/passwd"), ("trace", "mine.csv"), ("trace", "../mine"), ("trace", "a\\b")],
+)  # fmt: skip
+def test_file_paths_are_for_the_command_line_only(field, path):
+    (sentence,) = problems(**({"model": path} if field == "model" else {"workload": {"trace": path}}))
+    assert sentence == (
+        f"{'model' if field == 'model' else 'workload.trace'}: {path!r} is a file path; "
+        "file paths are for the command line only"
+    )
+
+
+def test_a_path_on_the_command_line_must_lead_to_a_model(tiny_config, tmp_path):
+    command_line = Library(allow_paths=True)
+    assert problems(command_line, model=str(tiny_config), layers=4) == []
+    assert problems(command_line, model=str(tiny_config), layers=5) == [
+        "layers: 5 is above the 4 MoE layers of tiny"
+    ]  # fmt: skip
+    missing = tmp_path / "config.json"
+    assert problems(command_line, model=str(missing)) == [f"model: '{missing}': there is no such file"]
+
+
+def test_imported_traces_may_be_named_and_are_listed():
+    library = Library(traces=frozenset(["friday", "monday"]))
+    assert problems(library, workload={"trace": "friday"}) == []
+    assert problems(library, workload={"trace": "fridya"}) == [
+        "workload.trace: 'fridya' is not one of conversation, code, friday, monday (did you mean friday?)"
+    ]
+
+
+def test_nested_objects_are_flattened_by_dotted_names():
+    assert flat({"a": {"b": {"c": 1}, "d": [2]}, "e": None}) == {"a.b.c": 1, "a.d": [2], "e": None}

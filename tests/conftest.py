@@ -1,0 +1,81 @@
+"""One real Postgres and one real Valkey for the tests that need them, and doors into the pages.
+
+The servers start with the first test that asks for the database, so tests of the measuring program alone do not pay
+for them. Under pytest-xdist each worker process has servers of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Any]:
+    """The sockets of a Postgres and a Valkey that live as long as the test run."""
+    from django.conf import settings
+
+    from webapp import embedded
+
+    with embedded.servers(settings.MOESCOPE_DATA) as sockets:
+        yield sockets
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(servers: Any) -> None:
+    """pytest-django asks for this before it makes the test database: point Django and Celery at the servers."""
+    from django.conf import settings
+    from django.db import connections
+
+    from webapp.celery import app
+
+    connections["default"].settings_dict["OPTIONS"]["host"] = str(servers.directory)
+    connections["default"].settings_dict["USER"] = "moescope"
+    settings.BROKER_URL = app.conf.broker_url = servers.broker_url
+    # for the programs that tests start
+    os.environ["DATABASE_URL"] = servers.database_url_of("test_moescope")
+    os.environ["BROKER_URL"] = servers.broker_url
+
+
+@pytest.fixture(scope="session")
+def django_db_keepdb() -> bool:
+    """The test database ends with its server; dropping it first would only wait for connections to close."""
+    return True
+
+
+@pytest.fixture
+def member(django_user_model: Any) -> Any:
+    """A member of the team."""
+    return django_user_model.objects.create_user("anna", password="correct horse battery")
+
+
+@pytest.fixture
+def signed_in(client: Any, member: Any) -> Any:
+    """A test client that ``member`` has signed in with."""
+    client.force_login(member)
+    return client
+
+
+@pytest.fixture(scope="session")
+def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[str, Any]:
+    """The system's Chromium; tests that drive it are skipped where there is none."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    executable = next((path for name in names if (path := shutil.which(name))), None)
+    if executable is None:
+        pytest.skip("needs a browser: install the package chromium")
+    return browser_type_launch_args | {
+        "executable_path": executable,
+        "args": ["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
+    }
+
+
+@pytest.fixture
+def signed_in_page(page: Any, live_server: Any, signed_in: Any) -> Any:
+    """A browser page, signed in as ``member``, whose relative addresses lead to the live server."""
+    session = signed_in.cookies["sessionid"].value
+    page.context.add_cookies([{"name": "sessionid", "value": session, "url": live_server.url}])
+    return page

@@ -1,0 +1,57 @@
+"""Speaks the measuring program's protocol and measures nothing. The experiment's title says how it behaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[3]))
+
+from bench_worker.spec import Library, parse_experiment
+from tests.webapp.experiments import make
+
+
+def say(**event: object) -> None:
+    print(json.dumps(event), file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    if sys.argv[1] == "machine":
+        print(json.dumps(make.MACHINE))
+        return 0
+    _, _, file, _, out, _, traces, _ = sys.argv
+    data = Path(file).read_bytes()
+    known = frozenset(path.stem for path in Path(traces).glob("*.csv"))
+    asked = parse_experiment(data, Library(traces=known))
+    measured = make.result(asked)
+    say(event="progress", phase="measure", done=1, total=4, variant="gate_up", condition="1×16")
+    first = measured.runs[0].model_dump(mode="json", include={"variant", "condition", "status", "summary"})
+    say(event="run", run=first)
+    match asked.title.split():
+        case ["exit", code, *words]:
+            say(event="error", message=" ".join(words))
+            return int(code)
+        case ["hang"]:
+            print("hanging", flush=True)
+            sys.stdin.buffer.read()  # until whoever started it is gone, or a signal comes
+            return 130
+        case ["killed"]:
+            print("about to go", flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        case ["no", "result"]:
+            return 0
+        case ["half", "a", "result"]:
+            Path(out).write_text('{"schema": 1')
+            return 0
+        case ["show", "trace"]:
+            print((Path(traces) / f"{asked.base.workload.trace}.csv").read_text(), flush=True)
+            return 1
+    Path(out).write_text(measured.model_dump_json(by_alias=True))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+"""``manage.py bench``: the door without a browser."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from bench_worker.result import Result
+from tests.webapp.experiments import make
+from webapp.experiments import launch, queue
+from webapp.experiments.management.commands import bench
+from webapp.experiments.models import Experiment, State
+from webapp.experiments.perform import perform
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue, "wake", lambda pool: None)
+
+
+@pytest.fixture
+def worker_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command's first pause is when a worker carries the experiment out."""
+
+    def work(seconds: float) -> None:
+        row = queue.claim("default")
+        if row is not None:
+            perform(row, lambda: False)
+
+    monkeypatch.setattr(bench.time, "sleep", work)
+    monkeypatch.setattr(launch, "PROGRAM", (sys.executable, str(Path(__file__).with_name("fake_worker.py"))))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "experiment.json"
+    path.write_text(json.dumps(make.document()))
+    return path
+
+
+def test_it_queues_the_file_and_prints_the_number(file: Path, capsys: Any) -> None:
+    call_command("bench", str(file))
+    row = Experiment.objects.get()
+    assert capsys.readouterr().out == f"{row.pk}\n"
+    assert (row.state, row.document) == (State.QUEUED, make.experiment().document())
+
+
+def test_it_waits_for_the_end_and_writes_the_result(
+    file: Path, tmp_path: Path, capsys: Any, worker_meanwhile: None
+) -> None:
+    out = tmp_path / "result.json"
+    call_command("bench", str(file), "--wait", "--out", str(out))
+    assert Result.model_validate_json(out.read_bytes()) == make.result(make.experiment())
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "queued"
+    assert said[-1].startswith("gate_up has the shortest median step at every corner.")
+
+
+def test_out_alone_waits_too(file: Path, tmp_path: Path, worker_meanwhile: None) -> None:
+    call_command("bench", str(file), "--out", str(tmp_path / "result.json"))
+    assert (tmp_path / "result.json").exists()
+
+
+def test_a_failure_is_one_sentence_and_exit_code_1(file: Path, worker_meanwhile: None) -> None:
+    file.write_text(json.dumps(make.document(title="exit 4 zentorch is not installed")))
+    with pytest.raises(CommandError, match=r"^zentorch is not installed$") as failed:
+        call_command("bench", str(file), "--wait")
+    assert failed.value.returncode == 1
+
+
+def test_a_canceled_experiment_is_not_done(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench.time, "sleep", lambda s: queue.request_cancel(Experiment.objects.get().pk))
+    with pytest.raises(CommandError, match=r"was canceled") as failed:
+        call_command("bench", str(file), "--wait")
+    assert failed.value.returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("{", "experiment: the document is not valid JSON (line 1, column 2: "),
+        (" " * 10_000_000, "experiment: the document has "),
+        ('{"schema": 1, "base": {"model": "gpt-5"}}', "base.model: 'gpt-5' is not one of "),
+        ('{"schema": 1, "base": {"model": "configs/mine.json"}}', "base.model: 'configs/mine.json' is a file path; "),
+    ],
+)
+def test_a_bad_file_is_refused_with_exit_code_2(file: Path, text: str, sentence: str) -> None:
+    file.write_text(text)
+    with pytest.raises(CommandError) as refused:
+        call_command("bench", str(file))
+    assert str(refused.value).startswith(sentence)
+    assert refused.value.returncode == 2
+    assert not Experiment.objects.exists()
+
+
+def test_a_missing_file_is_refused_with_exit_code_2(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="No such file") as refused:
+        call_command("bench", str(tmp_path / "none.json"))
+    assert refused.value.returncode == 2

@@ -1,0 +1,292 @@
+"""The form: the same check and the same words as the command line, beside the field, and nothing typed is lost."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.urls import reverse
+
+from bench_worker.spec import Library, SpecError, parse_experiment
+from tests.webapp.experiments import make
+from webapp.experiments import machines, queue
+from webapp.experiments.forms import ExperimentForm
+from webapp.experiments.models import Experiment, State
+from webapp.traces.store import import_trace
+
+pytestmark = pytest.mark.django_db
+NEW = "/experiments/new/"
+PLAN = "/experiments/new/plan/"
+AS_JSON = "/experiments/new/?as=json"
+
+
+@pytest.fixture(autouse=True)
+def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue, "wake", lambda pool: None)
+
+
+def texts(**changes: str) -> dict[str, str]:
+    """What the form sends when nothing was touched, and ``changes``."""
+    form = ExperimentForm(library=Library())
+    return {name: str(form[name].value() or "") for name in form.fields} | changes
+
+
+def errors_at(response: Any, field: str) -> list[str]:
+    return list(response.context["form"].errors.get(field, []))
+
+
+def test_the_untouched_form_queues_the_four_corners(signed_in: Any, member: Any) -> None:
+    response = signed_in.post(NEW, texts())
+    row = Experiment.objects.get()
+    assert response.url == row.get_absolute_url()
+    assert (row.title, row.state, row.author) == ("olmoe-1b-7b", State.QUEUED, member)
+    assert [planned["condition"] for planned in row.plan] == ["1×128", "16×128", "1×2048", "16×2048"]
+
+
+def test_every_field_reaches_the_document(signed_in: Any) -> None:
+    signed_in.post(
+        NEW,
+        texts(
+            title="Mine", model="mixtral-8x7b", layers="2", top_k="1", capacity_factor="1.25", dtype="float32",
+            fusion="none", threads="2", attention="false", profile="uniform", skew="0.5", trace="code", requests="7",
+            concurrency="2", prompt_tokens="", output_tokens="", max_batch_tokens="512", seed="3", warmup_steps="0",
+            repeats="2", max_seconds="60", vary_field="kernels.threads", vary_values="1, 2",
+        ),
+    )  # fmt: skip
+    document = Experiment.objects.get().document
+    base = document["base"]
+    assert (document["title"], base["model"], base["layers"]) == ("Mine", "mixtral-8x7b", 2)
+    assert base["routing"] == {"strategy": "token_choice", "top_k": 1, "capacity_factor": 1.25}
+    assert base["load"] == {"profile": "uniform", "skew": 0.5, "recording": None}
+    assert (base["kernels"]["dtype"], base["kernels"]["fusion"], base["kernels"]["threads"]) == ("float32", "none", 2)
+    assert base["kernels"]["attention"] is False
+    workload = {"trace": "code", "requests": 7, "max_batch_tokens": 512, "seed": 3, "prompt_tokens": None}
+    assert base["workload"].items() >= workload.items()
+    assert [condition["concurrency"] for condition in document["conditions"]] == [2]
+    assert document["measure"] == {"warmup_steps": 0, "repeats": 2, "max_seconds": 60}
+    assert document["vary"] == {"field": "kernels.threads", "values": [1, 2]}
+
+
+BAD = [
+    ("model", {"model": "gpt-5"}, {"base": {"model": "gpt-5"}}),
+    ("model", {"model": "../config.json"}, {"base": {"model": "../config.json"}}),
+    ("layers", {"layers": "0"}, {"base": {"model": "olmoe-1b-7b", "layers": 0}}),
+    ("layers", {"layers": "17"}, {"base": {"model": "olmoe-1b-7b", "layers": 17}}),
+    ("layers", {"layers": "one"}, {"base": {"model": "olmoe-1b-7b", "layers": "one"}}),
+    ("layers", {"layers": "1.5"}, {"base": {"model": "olmoe-1b-7b", "layers": 1.5}}),
+    ("top_k", {"top_k": "65"}, {"base": {"model": "olmoe-1b-7b", "routing": {"top_k": 65}}}),
+    ("dtype", {"dtype": "float8"}, {"base": {"model": "olmoe-1b-7b", "kernels": {"dtype": "float8"}}}),
+    ("concurrency", {"concurrency": "-1"}, {"conditions": [{"concurrency": -1, "prompt_tokens": 128}]}),
+    ("concurrency", {"concurrency": "1, two"}, {"conditions": [{"concurrency": 1}, {"concurrency": "two"}]}),
+    ("prompt_tokens", {"prompt_tokens": "0"}, {"conditions": [{"concurrency": 1, "prompt_tokens": 0}]}),
+    ("prompt_tokens", {"prompt_tokens": "999999"}, {"conditions": [{"concurrency": 1, "prompt_tokens": 999999}]}),
+    ("trace", {"trace": "mine"}, {"base": {"model": "olmoe-1b-7b", "workload": {"trace": "mine"}}}),
+    ("trace", {"trace": "/etc/passwd"}, {"base": {"model": "olmoe-1b-7b", "workload": {"trace": "/etc/passwd"}}}),
+    ("seed", {"seed": "-1"}, {"base": {"model": "olmoe-1b-7b", "workload": {"seed": -1}}}),
+    ("max_seconds", {"max_seconds": "0"}, {"measure": {"max_seconds": 0}}),
+    ("vary_field", {"vary_field": "topk", "vary_values": "1"}, {"vary": {"field": "topk", "values": [1]}}),
+    ("vary_values", {"vary_field": "layers"}, {"vary": {"field": "layers"}}),
+    ("vary_values", {"vary_field": "routing.top_k", "vary_values": "8, 65"},
+     {"vary": {"field": "routing.top_k", "values": [8, 65]}}),
+    ("vary_values", {"vary_field": "routing.strategy", "vary_values": "token_choice, hash"},
+     {"vary": {"field": "routing.strategy", "values": ["token_choice", "hash"]}}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("field", "typed", "document"),
+    BAD,
+    ids=[f"{field}={typed.get(field)}" for field, typed, _ in BAD],
+)
+def test_a_bad_value_is_refused_beside_its_field_in_the_words_of_the_command_line(
+    signed_in: Any, field: str, typed: dict[str, str], document: dict[str, Any]
+) -> None:
+    document = {"schema": 1, "base": {"model": "olmoe-1b-7b", "workload": {"output_tokens": 16}}} | document
+    with pytest.raises(SpecError) as refused:
+        parse_experiment(json.dumps(document).encode(), Library())
+    response = signed_in.post(NEW, texts(**typed))
+    assert response.status_code == 422
+    assert refused.value.message in errors_at(response, field)
+    assert not Experiment.objects.exists()
+
+    page = unescape(response.content.decode())
+    assert refused.value.message in page
+    control = next(line for line in page.splitlines() if f'name="{field}"' in line)
+    assert 'aria-invalid="true"' in control
+    assert f'id="id_{field}_error"' in page
+    assert f"id_{field}_error" in control
+
+
+def test_all_that_is_wrong_is_said_at_once(signed_in: Any) -> None:
+    response = signed_in.post(NEW, texts(layers="0", seed="x", skew="9"))
+    assert set(response.context["form"].errors) == {"layers", "seed", "skew"}
+
+
+def test_nothing_typed_is_lost(signed_in: Any) -> None:
+    typed = texts(layers="none at all", vary_values="a, <b>", title="Not yet", concurrency="1, 2,,", seed="7")
+    page = signed_in.post(NEW, typed)
+    form = page.context["form"]
+    assert {name: form[name].value() for name in typed} == typed
+    assert 'value="none at all"' in page.content.decode()
+    assert "a, &lt;b&gt;" in page.content.decode()
+
+
+def test_the_command_line_says_the_same(tmp_path: Path) -> None:
+    """Through the real program: its error line is the field and the form's sentence."""
+    file = tmp_path / "experiment.json"
+    file.write_text(json.dumps({"schema": 1, "base": {"model": "olmoe-1b-7b", "layers": 17}}))
+    said = subprocess.run(
+        [sys.executable, "-m", "bench_worker", "run", str(file)], capture_output=True, text=True, check=False
+    )
+    assert said.returncode == 2
+    form = ExperimentForm(texts(layers="17"), library=Library())
+    assert json.loads(said.stderr)["message"] == f"base.layers: {form.errors['layers'][0]}"
+
+
+def test_only_what_is_built_is_offered(signed_in: Any) -> None:
+    form = signed_in.get(NEW).context["form"]
+    offered = {name: [value for value, _ in form.fields[name].widget.choices] for name in ("fusion", "profile")}
+    assert offered == {"fusion": ["none", "gate_up"], "profile": ["uniform", "zipf"]}
+
+
+def test_imported_traces_are_offered_by_name(signed_in: Any, tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,5,6\n")
+    import_trace(tmp_path / "mine.csv")
+    form = signed_in.get(NEW).context["form"]
+    assert [value for value, _ in form.fields["trace"].widget.choices] == ["conversation", "code", "mine"]
+    signed_in.post(NEW, texts(trace="mine", requests="1"))
+    assert Experiment.objects.get().document["base"]["workload"]["trace"] == "mine"
+
+
+# The document itself
+
+
+def test_a_pasted_document_is_queued(signed_in: Any) -> None:
+    signed_in.post(AS_JSON, {"document": json.dumps(make.document())})
+    assert Experiment.objects.get().document == make.experiment().document()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "{", "[]", '{"schema": 2, "base": {"model": "olmoe-1b-7b"}}', '{"schema": 1}',
+        '{"schema": 1, "base": {"model": "olmoe-1b-7b", "layer": 1}}', '{"schema": 1, "base": {"model": "no"}}',
+    ],
+)  # fmt: skip
+def test_a_bad_document_is_refused_in_the_words_of_the_command_line(signed_in: Any, text: str) -> None:
+    with pytest.raises(SpecError) as refused:
+        parse_experiment(text.encode(), Library())
+    response = signed_in.post(AS_JSON, {"document": text})
+    assert response.status_code == 422
+    assert errors_at(response, "document") == [str(problem) for problem in refused.value.errors]
+    assert response.context["form"]["document"].value() == text
+    assert not Experiment.objects.exists()
+
+
+def test_ten_megabytes_are_refused_in_one_sentence(signed_in: Any) -> None:
+    response = signed_in.post(AS_JSON, {"document": " " * 10_000_000})
+    assert response.status_code == 413
+    assert "at most" in response.content.decode()
+
+
+# Both ways
+
+
+def test_the_form_turns_into_its_document_and_back(signed_in: Any) -> None:
+    typed = texts(vary_field="routing.top_k", vary_values="default, 4, 2", prompt_tokens="128", title="K")
+    as_json = signed_in.post(NEW, typed | {"switch": "json"})
+    text = as_json.context["form"]["document"].value()
+    assert json.loads(text)["vary"] == {"field": "routing.top_k", "values": [None, 4, 2]}
+    back = signed_in.post(AS_JSON, {"document": text, "switch": "form"}).context["form"]
+    assert {name: str(back[name].value() or "") for name in typed} == typed
+    assert not Experiment.objects.exists()
+
+
+def test_a_document_beyond_the_form_stays_a_document(signed_in: Any) -> None:
+    text = json.dumps(make.document(conditions=[{"requests": 2}, {"requests": 3}]))
+    response = signed_in.post(AS_JSON, {"document": text, "switch": "form"})
+    assert errors_at(response, "document") == ["The form has no fields for some of this; queue it from here."]
+    assert response.context["form"]["document"].value() == text
+
+
+def test_a_wrong_document_is_not_turned_into_a_form(signed_in: Any) -> None:
+    response = signed_in.post(AS_JSON, {"document": "{", "switch": "form"})
+    assert errors_at(response, "document")[0].startswith("experiment: the document is not valid JSON")
+
+
+def test_a_clone_starts_from_the_other_experiments_fields(signed_in: Any, member: Any) -> None:
+    conditions = [{"concurrency": users, "prompt_tokens": tokens} for tokens in (16, 64) for users in (1, 4)]
+    row = queue.enqueue(make.experiment(conditions=conditions), author=member)
+    form = signed_in.get(f"{NEW}?from={row.pk}").context["form"]
+    assert (form["title"].value(), form["vary_values"].value()) == ("Fusion", "gate_up, none")
+    assert (form["concurrency"].value(), form["prompt_tokens"].value()) == ("1, 4", "16, 64")
+
+
+def test_a_clone_of_what_the_form_can_not_say_starts_from_the_document(signed_in: Any, member: Any) -> None:
+    row = queue.enqueue(make.experiment(conditions=[{"requests": 2}]), author=member)
+    form = signed_in.get(f"{NEW}?from={row.pk}").context["form"]
+    assert json.loads(form["document"].value()) == row.document
+
+
+# What it takes
+
+
+def test_the_page_says_what_the_untouched_form_takes(signed_in: Any) -> None:
+    outlook = signed_in.get(NEW).context["outlook"]
+    assert (outlook.runs, outlook.variants, outlook.corners) == (4, 1, 4)
+    assert outlook.deployment.weights_bytes == 2 * 6_919_161_856
+    assert (outlook.machine, outlook.device_bytes, outlook.fits) == (None, None, True)
+
+
+def test_it_follows_the_form_and_names_the_machine(signed_in: Any) -> None:
+    machines.register_this(make.MACHINE, "default")
+    part = signed_in.post(PLAN, texts(vary_field="kernels.fusion", vary_values="gate_up, none")).content.decode()
+    assert '8 <span class="muted">2 variants × 4 corners</span>' in part
+    assert "of 64.0\N{NO-BREAK SPACE}GB on test bench" in part
+    assert "<html" not in part
+    assert not Experiment.objects.exists()
+
+
+def test_it_says_beforehand_that_something_does_not_fit(signed_in: Any) -> None:
+    machines.register_this(make.MACHINE | {"memory_bytes": 1_000_000_000}, "default")
+    response = signed_in.post(PLAN, texts())
+    assert "It does not fit" in response.content.decode()
+
+
+@pytest.mark.parametrize("typed", [{"layers": "0"}, {"model": "no"}, {"trace": "mine"}])
+def test_it_waits_for_something_that_can_be_run(signed_in: Any, typed: dict[str, str]) -> None:
+    response = signed_in.post(PLAN, texts(**typed))
+    assert "Shown once the experiment can be run." in response.content.decode()
+
+
+def test_the_values_of_a_closed_field_are_named(signed_in: Any) -> None:
+    """The help of the values changes with the variable, in the same answer."""
+    response = signed_in.post(PLAN, texts(vary_field="kernels.dtype"), HTTP_HX_REQUEST="true")
+    assert "Of float32, bfloat16, float16." in response.content.decode()
+    assert 'id="id_vary_values_helptext" hx-swap-oob="true"' in response.content.decode()
+
+
+def test_it_asks_to_sign_in(client: Any) -> None:
+    assert client.get(NEW).status_code == 302
+    assert client.post(NEW, texts()).status_code == 302
+    assert not Experiment.objects.exists()
+
+
+def test_every_field_has_its_help(signed_in: Any) -> None:
+    for field in signed_in.get(NEW).context["form"]:
+        assert field.help_text, field.name
+        assert field.help_text.endswith("."), field.name
+
+
+def test_the_page_has_one_heading(signed_in: Any) -> None:
+    for address in (NEW, AS_JSON):
+        assert signed_in.get(address).content.decode().count("<h1") == 1
+
+
+def test_names_of_pages() -> None:
+    assert reverse("experiments:new") == NEW

@@ -1,0 +1,244 @@
+"""One attempt from claim to end, through a real process that speaks the measuring program's protocol."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from django.db import OperationalError
+from django.utils import timezone
+
+from bench_worker.result import Result
+from tests.webapp.experiments import make
+from tests.webapp.experiments.waiting import wait_until
+from webapp.experiments import export, launch, perform, queue
+from webapp.experiments.models import Experiment, State
+from webapp.traces.store import import_trace
+
+pytestmark = pytest.mark.django_db
+REAL = launch.PROGRAM
+FAKE = (sys.executable, str(Path(__file__).with_name("fake_worker.py")))
+
+
+@pytest.fixture(autouse=True)
+def fake_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "PROGRAM", FAKE)
+
+
+@pytest.fixture
+def at_beat(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Experiment], None]], None]:
+    """Has something happen at the first heartbeat that has progress to tell."""
+
+    def arrange(happens: Callable[[Experiment], None]) -> None:
+        beat, waiting = queue.beat, [happens]
+
+        def instead(fence: queue.Fence, progress: dict[str, Any], *rest: Any) -> queue.Order:
+            if progress and waiting:
+                waiting.pop()(Experiment.objects.get(pk=fence.experiment))
+            return beat(fence, progress, *rest)
+
+        monkeypatch.setattr(queue, "beat", instead)
+
+    return arrange
+
+
+def attempt(
+    title: str = "Fusion",
+    shutting_down: Callable[[], bool] = lambda: False,
+    traces: frozenset[str] = frozenset(),
+    **changes: Any,
+) -> Experiment:
+    """Queue an experiment, claim it and carry it out; the row as it is afterwards."""
+    queue.enqueue(make.experiment(traces, title=title, **changes), author=None)
+    row = queue.claim("default")
+    assert row is not None
+    perform.perform(row, shutting_down)
+    row.refresh_from_db()
+    return row
+
+
+def processes_of(row: Experiment) -> list[psutil.Process]:
+    """What is left of the attempt: its temporary directory is named after the experiment."""
+    mark = f"moescope-{row.pk}-"
+    return [process for process in psutil.process_iter(["cmdline"]) if mark in " ".join(process.info["cmdline"] or [])]
+
+
+def test_a_finished_measurement_is_stored_with_its_machine() -> None:
+    row = attempt()
+    assert (row.state, row.failure, row.so_far) == (State.DONE, "", [])
+    assert [(run.variant, run.condition) for run in row.runs.all()] == [
+        ("gate_up", "1×16"), ("none", "1×16"), ("gate_up", "4×64"), ("none", "4×64")
+    ]  # fmt: skip
+    assert row.machine is not None
+    assert (row.machine.name, row.machine.fingerprint) == ("test bench", "abc123")
+    assert row.answer.startswith("gate_up has the shortest median step at every corner.")
+
+
+def test_the_download_equals_what_the_worker_wrote() -> None:
+    row = attempt()
+    assert export.result_of(row) == make.result(make.experiment())
+
+
+@pytest.mark.parametrize(
+    ("title", "sentence"),
+    [
+        ("exit 2 base.layers: no", "base.layers: no"),
+        ("exit 3 needs 61.1 GB", "needs 61.1 GB"),
+        ("exit 4 zentorch is not installed", "zentorch is not installed"),
+        ("exit 130", "The measuring program was told to stop by someone other than this product."),
+        ("exit 7 oh", "The measuring program ended with exit code 7: oh"),
+        ("killed", "The measuring program was killed (SIGKILL) by hand, or by the system for want of memory."),
+    ],
+)
+def test_every_bad_end_fails_with_its_sentence_and_what_was_finished(title: str, sentence: str) -> None:
+    row = attempt(title)
+    assert (row.state, row.failure) == (State.FAILED, sentence)
+    assert [run["variant"] for run in row.so_far] == ["gate_up"]
+    assert not row.runs.exists()
+
+
+def test_a_killed_program_leaves_its_last_output() -> None:
+    assert attempt("killed").last_output == "about to go"
+
+
+@pytest.mark.parametrize("title", ["no result", "half a result"])
+def test_a_missing_or_broken_result_is_a_failure(title: str) -> None:
+    row = attempt(title)
+    assert row.state == State.FAILED
+    assert row.failure.startswith("The measuring program ended well but left no whole result: ")
+    assert not row.runs.exists()
+
+
+def test_one_that_hangs_is_stopped_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "GRACE_S", 0.5)
+    row = attempt("hang", measure={"max_seconds": 1})
+    assert row.failure == "The measuring program was stopped: it still ran after 2 s, the most it may take."
+    assert not processes_of(row)
+
+
+def test_a_cancel_request_ends_the_program(at_beat: Any) -> None:
+    at_beat(lambda row: queue.request_cancel(row.pk))
+    row = attempt("hang")
+    assert row.state == State.CANCELED
+    assert row.last_output == "hanging"
+    assert not processes_of(row)
+
+
+def test_an_attempt_that_lost_its_row_stops_and_leaves_the_row_alone(at_beat: Any) -> None:
+    def successor(row: Experiment) -> None:
+        queue.give_back(queue.fence_of(row))
+        assert queue.claim("default") == row
+
+    at_beat(successor)
+    row = attempt("hang")
+    assert (row.state, row.attempt) == (State.RUNNING, 2)
+    assert not processes_of(row)
+
+
+def test_a_shutdown_gives_the_experiment_back_at_once() -> None:
+    row = attempt("hang", shutting_down=lambda: True)
+    assert (row.state, row.attempt, row.started_at) == (State.QUEUED, 1, None)
+    assert not processes_of(row)
+
+
+def test_a_worker_may_be_shut_down_as_often_as_one_likes() -> None:
+    row = attempt("hang", shutting_down=lambda: True)
+    for _ in range(queue.MAX_ATTEMPTS):
+        again = queue.claim("default")
+        assert again is not None
+        perform.perform(again, lambda: True)
+    row.refresh_from_db()
+    assert row.state == State.QUEUED
+
+
+def test_a_database_that_is_away_for_a_moment_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    beat, refused = queue.beat, [1, 2]
+
+    def away(*args: Any) -> queue.Order:
+        if refused:
+            refused.pop()
+            raise OperationalError("the server closed the connection")
+        return beat(*args)
+
+    monkeypatch.setattr(queue, "beat", away)
+    monkeypatch.setattr(perform.connection, "close", lambda: None)  # it holds this test's transaction
+    assert attempt().state == State.DONE
+
+
+def test_the_worker_gets_an_imported_trace_with_every_digit(tmp_path: Path) -> None:
+    file = tmp_path / "mine.csv"
+    file.write_text("arrival_s,prompt_tokens,output_tokens\n0,3,4\n0.1,5,6\n0.30000000000000004,7,8\n")
+    import_trace(file)
+    base = {"model": "olmoe-1b-7b", "workload": {"trace": "mine", "requests": 3}}
+    queue.enqueue(make.experiment(traces=frozenset(["mine"]), title="show trace", base=base), author=None)
+    row = queue.claim("default")
+    assert row is not None
+    perform.perform(row, lambda: False)
+    row.refresh_from_db()
+    assert row.last_output.split() == [
+        "arrival_s,prompt_tokens,output_tokens", "0.0,3,4", "0.1,5,6", "0.30000000000000004,7,8"
+    ]  # fmt: skip
+
+
+@pytest.mark.django_db(transaction=True)
+def test_kill_9_of_the_program_fails_the_run_and_the_next_one_runs() -> None:
+    """From outside, while it measures: what the system does when memory runs out."""
+    queue.enqueue(make.experiment(title="hang"), author=None)
+    row = queue.claim("default")
+    assert row is not None
+
+    def kill() -> None:
+        assert wait_until(lambda: bool(processes_of(row)))
+        processes_of(row)[0].send_signal(signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    perform.perform(row, lambda: False)
+    killer.join()
+    row.refresh_from_db()
+    assert row.state == State.FAILED
+    assert "killed" in row.failure
+    assert attempt().state == State.DONE
+
+
+def test_the_real_program_measures_and_its_result_is_stored_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "PROGRAM", REAL)
+    written: list[Result] = []
+    ingest = perform.ingest
+
+    def and_keep(fence: queue.Fence, measured: Result, machine: Any) -> bool:
+        written.append(measured)
+        return ingest(fence, measured, machine)
+
+    monkeypatch.setattr(perform, "ingest", and_keep)
+    row = attempt(conditions=[{"concurrency": 2, "prompt_tokens": 16}])
+    assert (row.state, row.failure) == (State.DONE, "")
+    assert row.machine is not None
+    assert export.result_of(row) == written[0]
+    for run in row.runs.all():
+        columns = {series.stage: series.values for series in run.series.filter(rank=None)}
+        assert sum(columns["prefill_tokens"]) == 4 * 16
+        assert sum(columns["decode_tokens"]) == 4 * 3
+
+
+def test_the_real_program_refuses_and_stops_as_it_is_told(monkeypatch: pytest.MonkeyPatch, at_beat: Any) -> None:
+    monkeypatch.setattr(launch, "PROGRAM", REAL)
+    base = {"model": "olmoe-1b-7b", "workload": {"trace": "gone", "requests": 1}}
+    gone = attempt(traces=frozenset(["gone"]), base=base)
+    assert gone.state == State.FAILED
+    assert gone.failure.startswith("base.workload.trace: ")
+    at_beat(lambda row: queue.request_cancel(row.pk))
+    assert attempt().state == State.CANCELED
+
+
+def test_progress_says_since_when_its_phase_goes_on() -> None:
+    started = timezone.now().timestamp()
+    row = attempt("exit 1")
+    assert row.progress["phase"] == "measure"
+    assert started <= row.progress["since"] <= timezone.now().timestamp()

@@ -1,0 +1,156 @@
+"""What the experiment page shows, from rows and documents."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from bench_worker.result import Run
+from tests.webapp.experiments import make
+from webapp.experiments import present, queue
+
+SCALED = {"vary": None, "conditions": [{"concurrency": 1, "prompt_tokens": 16}]}
+
+
+def seen(runs: list[Run], **changes: object) -> list[present.Seen]:
+    plan = [queue.planned(run) for run in make.experiment(**changes).runs()]
+    return present.seen(plan, (run.model_dump(include={"variant", "condition", "status", "summary"}) for run in runs))
+
+
+def measured(**changes: object) -> list[Run]:
+    return make.result(make.experiment(**changes)).runs
+
+
+def test_a_scaled_number_carries_how_often_a_layer_stands_for_others() -> None:
+    assert seen(measured())[0].mark == "×16"
+    every_layer = {"base": {"model": "olmoe-1b-7b", "layers": 16}}
+    assert seen(measured(**every_layer), **every_layer)[0].mark == ""
+
+
+def test_a_matrix_has_a_place_for_what_is_not_measured_yet() -> None:
+    plan = [queue.planned(run) for run in make.experiment().runs()]
+    first = seen(measured())[:1]
+    matrix = present.matrix(plan, first)
+    assert matrix.conditions == ["1×16", "4×64"]
+    assert matrix.rows == [("gate_up", [first[0], None]), ("none", [None, None])]
+    assert matrix.marks == ["×16"]
+
+
+def test_the_parts_of_a_bar_add_up_to_the_mean_step() -> None:
+    for bars in present.bars(seen(measured())):
+        for row in bars.rows:
+            assert row.run.summary is not None
+            assert sum(part.ms for part in row.parts) == pytest.approx(row.run.summary.step_us.mean / 1000)
+            assert sum(part.share for part in row.parts) == pytest.approx(1)
+
+
+def test_variants_are_compared_corner_by_corner_in_time() -> None:
+    at_1, at_4 = present.bars(seen(measured()))
+    assert (at_1.title, at_4.title) == ("1×16", "4×64")
+    assert [row.label for row in at_1.rows] == ["gate_up", "none"]
+    assert at_1.config["options"]["unit"] == "ms"
+    assert at_1.stages == ["route", "permute", "experts", "combine", "attention", "other"]
+
+
+def test_a_single_variant_shows_its_corners_as_shares() -> None:
+    [bars] = present.bars(seen(measured(vary=None), vary=None))
+    assert [row.label for row in bars.rows] == ["1×16", "4×64"]
+    assert bars.config["options"]["unit"] == "percent"
+
+
+def test_a_wrong_result_has_no_bar() -> None:
+    runs = make.result(make.experiment(), wrong=frozenset(["none"])).runs
+    assert [row.label for bars in present.bars(seen(runs)) for row in bars.rows] == ["1×16", "4×64"]
+    assert present.bars([]) == []
+
+
+def test_a_steps_stages_add_up_to_its_time() -> None:
+    run = measured()[0]
+    assert run.steps is not None
+    stages = present.step_stages_ms(run.steps, run.scale)
+    for step, step_us in enumerate(run.steps.step_us):
+        assert sum(times[step] for times in stages.values()) == pytest.approx(step_us / 1000)
+    assert list(stages) == ["route", "permute", "experts", "combine", "attention", "other"]
+
+
+def test_a_long_timeline_is_thinned_and_says_so() -> None:
+    run = make.result(make.experiment(), num_steps=1000).runs[0]
+    assert run.steps is not None
+    timeline = present.timeline(run.steps, run.scale)
+    assert (timeline.shown, timeline.steps) == (400, 1000)
+    assert len(timeline.config["data"]["labels"]) == 400
+    assert timeline.config["data"]["labels"][-1] == 999  # the slowest
+
+
+def test_stage_rows_put_parts_behind_their_stage() -> None:
+    run = measured()[0]
+    assert run.summary is not None
+    rows = present.stage_rows(run.summary, run.scale)
+    assert [row.name for row in rows] == [
+        "route", "route.gate", "route.select", "permute", "experts", "combine", "attention", "other"
+    ]  # fmt: skip
+    route, gate = rows[0], rows[1]
+    assert (route.held, route.is_part, gate.held, gate.is_part, gate.share) == (None, False, 16, True, None)
+    assert route.share == pytest.approx(run.summary.stage_share["route"])
+
+
+def test_only_what_differs_from_the_defaults_counts_as_asked() -> None:
+    differs, rest = present.asked(make.experiment().document())
+    assert differs == {"model": "olmoe-1b-7b", "workload.requests": 4, "workload.output_tokens": 4}
+    assert rest["kernels.dtype"] == "bfloat16"
+    assert not differs.keys() & rest.keys()
+
+
+def test_requests_come_as_rows() -> None:
+    run = measured()[0]
+    assert run.requests is not None
+    assert present.first_requests(run.requests, limit=1) == [
+        {"arrival_ms": 0.0, "prompt_tokens": 16, "output_tokens": 3, "ttft_ms": 2.0, "tpot_ms": 1.0, "e2e_ms": 4.0}
+    ]
+    assert present.first_requests(run.requests)[1]["tpot_ms"] is None
+
+
+AT = datetime(2026, 1, 1, 12, 1, tzinfo=UTC)  # a minute after `since`
+SINCE = datetime(2026, 1, 1, 12, 0, tzinfo=UTC).timestamp()
+
+
+def test_the_rest_is_estimated_at_the_pace_so_far() -> None:
+    progress = {"phase": "measure", "done": 20, "total": 50, "variant": "none", "condition": "4×64", "since": SINCE}
+    assert present.now(progress, AT) == present.Now("step 20 of 50, variant none, corner 4×64", 40, 90.0)
+
+
+@pytest.mark.parametrize(
+    ("progress", "doing"),
+    [
+        ({}, "starting the measuring program"),
+        ({"phase": "check", "done": 0, "total": 2, "variant": "none"}, "checking against the reference, variant none"),
+        ({"phase": "write", "done": 1, "total": 1, "variant": "", "condition": ""}, "writing the result"),
+        ({"phase": "calibrate", "done": 1, "total": 1}, "calibrate"),
+    ],
+)
+def test_other_phases_say_what_is_done_and_promise_no_end(progress: dict[str, object], doing: str) -> None:
+    assert present.now({"since": SINCE, **progress} if progress else {}, AT) == present.Now(doing, None, None)
+
+
+def test_nothing_is_estimated_before_the_first_step() -> None:
+    progress = {"phase": "measure", "done": 0, "total": 50, "variant": "a", "condition": "b", "since": SINCE}
+    assert present.now(progress, AT).left_s is None
+
+
+def test_where_it_ran_leaves_out_what_is_unknown() -> None:
+    environment = {
+        "cpu": "EPYC",
+        "cores": 2,
+        "threads": 2,
+        "memory_bytes": 24e9,
+        "versions": {"torch": "2.13"},
+        "commit": None,
+    }
+    assert present.where(environment) == {
+        "Processor": "EPYC",
+        "Cores, threads": "2, 2",
+        "Memory": "24.0\N{NO-BREAK SPACE}GB",
+        "Software": "torch 2.13",
+    }
+    assert present.where({}) == {}

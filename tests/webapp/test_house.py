@@ -1,0 +1,122 @@
+"""What holds for every room."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.core.management import call_command
+from django.urls import URLPattern, URLResolver, get_resolver
+from django.urls.converters import IntConverter, SlugConverter, StringConverter
+
+ROOT = Path(__file__).resolve().parents[2]
+OPEN_TO_STRANGERS = {"/healthz", "/sign-in/", "/sign-in/x/"}
+SAMPLES = {IntConverter: "1", SlugConverter: "x", StringConverter: "x"}
+
+
+def addresses(resolver=None, prefix="/"):
+    """Every address of the site, a sample value in place of each variable part."""
+    for entry in (resolver or get_resolver()).url_patterns:
+        address = prefix + str(entry.pattern)
+        for name, converter in entry.pattern.converters.items():
+            address = re.sub(rf"<[^>]*\b{name}>", SAMPLES[type(converter)], address)
+        if isinstance(entry, URLResolver):
+            yield from addresses(entry, address)
+        elif isinstance(entry, URLPattern):
+            yield address
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("address", [a for a in addresses() if a not in OPEN_TO_STRANGERS])
+@pytest.mark.parametrize("method", ["get", "post"])
+def test_a_stranger_is_led_to_the_sign_in_page(client, address, method):
+    response = getattr(client, method)(address)
+    assert response.status_code == 302
+    assert response.url.startswith("/sign-in/")
+
+
+def test_the_walk_over_the_addresses_finds_them():
+    assert {"/", "/experiments/new/", "/experiments/1/", "/traces/", "/password/"} <= set(addresses())
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("address", [a for a in addresses() if not re.search(r"/(1|x)\b|healthz|sign-", a)])
+def test_a_page_answers_a_member_with_one_heading_and_a_title(signed_in, address):
+    response = signed_in.get(address)
+    assert response.status_code in (200, 405)  # 405: an address that only takes forms
+    if response.status_code == 200:
+        assert response.text.count("<h1") == 1
+        assert re.search(r"<title>\S.* · Moescope</title>", response.text)
+
+
+@pytest.mark.django_db
+def test_every_answer_carries_the_strict_policy(client):
+    policy = client.get("/sign-in/").headers["Content-Security-Policy"]
+    directives = dict(part.strip().split(" ", 1) for part in policy.split(";"))
+    assert directives["default-src"] == "'none'"
+    assert directives["script-src"] == directives["style-src"] == "'self'"
+    assert directives["frame-ancestors"] == directives["base-uri"] == "'none'"
+    headers = client.get("/sign-in/").headers
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["X-Frame-Options"] == "DENY"
+    assert headers["Referrer-Policy"] == "same-origin"
+
+
+TEMPLATES = sorted(ROOT.glob("webapp/*/templates/**/*.html"))
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_no_template_holds_a_style_or_a_script(template):
+    """The policy would block them; here they are found before a browser does."""
+    text = template.read_text()
+    assert not re.search(r"\sstyle=|<style|\son[a-z]+=|hx-on|javascript:", text)
+    assert not re.search(r"<script(?![^>]*\bsrc=)", text)
+
+
+def test_the_web_process_never_imports_torch():
+    code = (
+        "import sys, webapp.wsgi; from django.urls import get_resolver; get_resolver().reverse_dict;"
+        "heavy = {'torch', 'deepspeed', 'zentorch'} & set(sys.modules); sys.exit(str(heavy) if heavy else 0)"
+    )
+    env = os.environ | {"DJANGO_SETTINGS_MODULE": "webapp.settings", "DATABASE_URL": "postgresql://u@h/d"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.django_db
+def test_no_model_waits_for_a_migration():
+    call_command("makemigrations", check=True, dry_run=True, verbosity=0)
+
+
+@pytest.mark.django_db
+class TestErrors:
+    def test_an_unknown_address(self, signed_in):
+        response = signed_in.get("/nowhere/")
+        assert response.status_code == 404
+        assert "No page has this address" in response.text
+        assert response.text.count("<h1>") == 1
+
+    def test_a_form_from_before_the_sign_in(self, django_user_model):
+        from django.test import Client
+
+        response = Client(enforce_csrf_checks=True).post("/sign-in/", {"username": "a", "password": "b"})
+        assert response.status_code == 403
+        assert "the form was loaded before you signed in" in response.text
+
+    def test_a_host_name_that_is_not_ours(self, client):
+        response = client.get("/sign-in/", headers={"host": "elsewhere.example"})
+        assert response.status_code == 400
+        assert "This request can't be read" in response.text
+
+    def test_a_fault_of_our_own(self, client, monkeypatch):
+        def broken():
+            raise RuntimeError("no luck")
+
+        monkeypatch.setattr("webapp.health._ask_database", broken)
+        client.raise_request_exception = False
+        response = client.get("/healthz")
+        assert response.status_code == 500
+        assert "This page failed on our side" in response.text
+        assert "no luck" not in response.text

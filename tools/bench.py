@@ -1,0 +1,116 @@
+"""The figures that docs/measurement.md quotes, measured on this machine: ``make bench``.
+
+Everything is compared within one run, interleaved, as a ratio; medians with the number of repeats they stand on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable
+
+from bench_worker.allocators import settle_allocators
+
+settle_allocators()  # before torch loads
+
+import torch  # noqa: E402
+
+from bench_worker import environment, models  # noqa: E402
+from bench_worker.network import Network, network_key  # noqa: E402
+from bench_worker.result import LAYER_STAGES  # noqa: E402
+from bench_worker.spec import Experiment  # noqa: E402
+from bench_worker.stages import LAYER, StageClock, WholeClock  # noqa: E402
+from bench_worker.step_input import StepInput, StepSource  # noqa: E402
+from bench_worker.step_layout import Segment, StepLayout  # noqa: E402
+from bench_worker.variant import Variant  # noqa: E402
+
+#: Tokens of a step -> repeats, so that each row takes about as long.
+REPEATS = {1: 300, 8: 120, 64: 60, 512: 30, 2048: 16}
+
+
+def main() -> int:
+    args = argparse.ArgumentParser(description=__doc__)
+    args.add_argument("--models", default="olmoe-1b-7b,qwen3-30b-a3b")
+    names = args.parse_args().models.split(",")
+    machine = environment.machine()
+    print(f"{machine['name']}, {machine['threads']} threads, torch {machine['versions']['torch']}\n")
+    for name in names:
+        clock_table(name)
+    return 0
+
+
+def clock_table(name: str) -> None:
+    """Do the stages sum to the layer, and what do the marks cost?"""
+    device = environment.device()
+    spec = Experiment.model_validate({"base": {"model": name, "kernels": {"attention": False}}}).base
+    variant = Variant(spec, Network(models.load(name), network_key(spec), device))
+    print(f"{name}, one MoE layer, {spec.kernels.dtype}, DeepSpeed grouped GEMM, {spec.load.profile} load")
+    print(f"{'tokens':>8}{'layer ms':>12}{'Σ stages / whole':>20}{'marks / layer':>16}{'repeats':>10}")
+    source = StepSource(seed=0)
+    mark_us = _mark_cost_us(device)
+    for tokens, repeats in REPEATS.items():
+        inputs = [source.make(variant.network, spec.load, step, _layout(tokens, device)) for step in range(8)]
+        for step in inputs[:3]:
+            variant.step(step, StageClock(device))
+        stages, whole = StageClock(device), WholeClock(device)
+        pairs = _interleaved(
+            repeats,
+            lambda turn, inputs=inputs, clock=stages: _stage_sum(variant, inputs[turn % 8], clock),
+            lambda turn, inputs=inputs, clock=whole: _whole(variant, inputs[turn % 8], clock),
+        )
+        layer_us = statistics.median(whole_us for _, whole_us, _ in pairs)
+        print(f"{tokens:>8}{layer_us / 1e3:>12.3f}{_ratio(pairs):>20.3f}{7 * mark_us / layer_us:>16.4%}{repeats:>10}")
+    print()
+
+
+def _interleaved(
+    repeats: int, first: Callable[[int], float], second: Callable[[int], float]
+) -> list[tuple[float, float, bool]]:
+    """``repeats`` pairs of both, each on the same turn, with their order swapped from pair to pair."""
+    pairs = []
+    for turn in range(repeats):
+        swapped = turn % 2 == 1
+        if swapped:
+            b, a = second(turn), first(turn)
+        else:
+            a, b = first(turn), second(turn)
+        pairs.append((a, b, swapped))
+    return pairs
+
+
+def _ratio(pairs: list[tuple[float, float, bool]]) -> float:
+    """first / second: the geometric mean over both orders of the median ratio, since whoever runs second finds warm
+    caches."""
+    by_order = [statistics.median(a / b for a, b, swapped in pairs if swapped == order) for order in (False, True)]
+    return float((by_order[0] * by_order[1]) ** 0.5)
+
+
+def _stage_sum(variant: Variant, inputs: StepInput, clock: StageClock) -> float:
+    variant.step(inputs, clock)
+    return sum(us for stage, us in clock.read().items() if stage.partition(".")[0] in LAYER_STAGES)
+
+
+def _whole(variant: Variant, inputs: StepInput, clock: StageClock) -> float:
+    variant.step(inputs, clock)
+    return clock.read()[LAYER]
+
+
+def _layout(tokens: int, device: torch.device) -> StepLayout:
+    positions = torch.arange(tokens, device=device)
+    return StepLayout([Segment(0, 0, tokens, 0)], torch.zeros_like(positions), positions, positions[-1:])
+
+
+def _mark_cost_us(device: torch.device) -> float:
+    """Host time of one mark."""
+    clock, marks = StageClock(device), 10_000
+    clock.begin()
+    start = time.perf_counter_ns()
+    for _ in range(marks):
+        clock.inner("stage")
+    return (time.perf_counter_ns() - start) / 1e3 / marks
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Stores, queues, compares and shows measurements. Never imports torch."""

@@ -1,0 +1,47 @@
+"""What is missing before anything is tried: each with an id, and a hint that says what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from django.apps import AppConfig
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Tags, Warning, register
+
+from webapp.ui import finders
+
+START = "Start the product with `make run`, or name a running server in the environment:"
+
+
+@register(Tags.database)
+def servers_are_named(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    found: list[CheckMessage] = []
+    if not settings.DATABASE_URL:
+        hint = f"{START} DATABASE_URL=postgresql://user:password@host/database"
+        found.append(Error(f"No database: nothing runs on {settings.MOESCOPE_DATA}.", hint=hint, id="moescope.E001"))
+    elif not settings.DATABASE_URL.startswith(("postgres://", "postgresql://")):
+        hint = "Moescope keeps arrays and JSON in Postgres; no other database can hold them."
+        found.append(Error("DATABASE_URL is not the address of a Postgres.", hint=hint, id="moescope.E002"))
+    if not settings.BROKER_URL:
+        hint = f"{START} BROKER_URL=redis://host:6379/0"
+        found.append(Error(f"No broker: nothing runs on {settings.MOESCOPE_DATA}.", hint=hint, id="moescope.E003"))
+    return found
+
+
+@register("moescope")
+def pool_is_a_name(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    if re.fullmatch(r"[\w.-]{1,64}", settings.MOESCOPE_POOL, re.ASCII):
+        return []
+    hint = "Use letters, digits, dots, dashes and underscores, at most 64; it is the name of a queue."
+    return [Error(f"MOESCOPE_POOL can't be {settings.MOESCOPE_POOL!r}.", hint=hint, id="moescope.E004")]
+
+
+@register(Tags.staticfiles)
+def npm_packages_are_there(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    absent = finders.missing()
+    if not absent:
+        return []
+    names = ", ".join(file.name for file in absent)
+    return [Warning(f"Pages lack {names}.", hint="Run `make setup`: it installs the npm packages.", id="moescope.W001")]

@@ -1,0 +1,61 @@
+"""The one sentence at the top: what came out, from the runs' summaries alone (pure)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from bench_worker.result import Run, Summary
+from webapp.ui.formatting import duration_us, percent
+
+
+def answer(runs: Sequence[Run]) -> str:
+    """Which variant has the shortest median step where, and the stage that takes most of it."""
+    timed = [(run, run.summary) for run in runs if run.summary is not None]
+    if not timed:
+        return "No run has times: every output differs from the reference."
+    sentences = [_speed(timed), _stage(timed)]
+    if len(timed) < len(runs):
+        sentences.append(f"{len(runs) - len(timed)} of {len(runs)} runs gave a wrong result and have no times.")
+    return " ".join(sentences)
+
+
+def biggest_stage(summary: Summary) -> tuple[str, float]:
+    """The stage with the largest share of a step, and that share."""
+    return max(summary.stage_share.items(), key=lambda item: item[1])
+
+
+def _speed(timed: Sequence[tuple[Run, Summary]]) -> str:
+    conditions = list(dict.fromkeys(run.condition for run, _ in timed))
+    variants = {run.variant for run, _ in timed}
+    if len(variants) == 1:
+        ordered = sorted(timed, key=lambda pair: pair[1].step_us.p50)
+        (low_run, low), (high_run, high) = ordered[0], ordered[-1]
+        shortest = f"{duration_us(low.step_us.p50)} at {low_run.condition}"
+        if len(conditions) == 1:
+            return f"A step takes {shortest} (median)."
+        return f"A step takes {shortest} and {duration_us(high.step_us.p50)} at {high_run.condition} (medians)."
+    fastest = Counter(
+        min((pair for pair in timed if pair[0].condition == condition), key=lambda pair: pair[1].step_us.p50)[0].variant
+        for condition in conditions
+    )
+    variant, wins = fastest.most_common(1)[0]
+    where = _corners(wins, len(conditions))
+    return f"{variant} has the shortest median step {where}."
+
+
+def _corners(wins: int, of: int) -> str:
+    if of == 1:
+        return "at the one corner measured"
+    return "at every corner" if wins == of else f"at {wins} of {of} corners"
+
+
+def _stage(timed: Sequence[tuple[Run, Summary]]) -> str:
+    biggest = [(run, *biggest_stage(summary)) for run, summary in timed]
+    run, stage, share = max(biggest, key=lambda item: item[2])
+    if len(biggest) == 1:
+        return f"The largest part of it is {stage}: {percent(share)}."
+    if len({stage for _, stage, _ in biggest}) > 1:
+        return f"The largest part of one is {stage}: {percent(share)} at {run.condition}."
+    low, high = percent(min(share for _, _, share in biggest)), percent(share)
+    return f"The largest part is {stage} everywhere: {low if low == high else f'{low} to {high}'}."

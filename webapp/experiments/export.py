@@ -1,0 +1,55 @@
+"""The result document, rebuilt from Postgres as the worker wrote it."""
+
+from __future__ import annotations
+
+import json
+
+from bench_worker import result
+from webapp.experiments.fields import in_order
+from webapp.experiments.ingest import Column, unflatten
+from webapp.experiments.models import Experiment, Run
+
+
+def result_of(experiment: Experiment) -> result.Result | None:
+    """Everything that came back, or None before the experiment is done."""
+    if experiment.result is None:
+        return None
+    runs = experiment.runs.order_by("position").prefetch_related("series")
+    head = experiment.result | {"experiment": in_order(experiment.result["experiment"])}
+    return result.Result.model_validate({**head, "runs": [_document(run) for run in runs]})
+
+
+def steps_of(run: Run) -> result.Steps | None:
+    """The run's steps, or None where it gave none (its output was wrong)."""
+    columns = [Column(row.rank, row.stage, row.values) for row in sorted(run.series.all(), key=lambda row: row.pk)]
+    return unflatten(columns) if columns else None
+
+
+def as_json(measured: result.Result) -> bytes:
+    """The file's bytes, in the schema's order of fields."""
+    return measured.model_dump_json(by_alias=True, indent=1).encode()
+
+
+def experiment_json(experiment: Experiment) -> bytes:
+    """The experiment file's bytes, in the schema's order of fields."""
+    return json.dumps(in_order(experiment.document), indent=1, ensure_ascii=False).encode()
+
+
+def _document(run: Run) -> dict[str, object]:
+    steps = steps_of(run)
+    return {
+        "variant": run.variant,
+        "condition": run.condition,
+        "spec": run.spec,
+        "status": run.status,
+        "check": run.check_result,
+        "fit": run.fit,
+        "scale": run.scale,
+        "clock": run.clock,
+        "steps": steps,
+        "requests": run.requests,
+        "summary": run.summary,
+        "expert_assignments": run.expert_assignments,
+        "origins": run.origins,
+        "notes": run.notes,
+    }

@@ -1,0 +1,231 @@
+"""What the form asks, and the experiment document (schema 1) that its texts make. Pure.
+
+Each `Ask` is one field of the document; its help and its choices come from `bench_worker.spec`, where the field is
+defined. Texts stay as they were typed when they are no numbers: the document's own check then says so.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Literal, get_args
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from bench_worker import models
+from bench_worker.spec import Experiment, Library, SpecError
+from bench_worker.spec_rules import NOT_BUILT
+
+Kind = Literal["choice", "number", "text", "bool", "list"]
+Section = Literal["what", "load", "advanced"]
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One field of the form. ``path`` is its place in the document; a list makes conditions instead."""
+
+    name: str
+    path: str
+    section: Section
+    kind: Kind
+    label: str
+    initial: str = ""
+
+
+ASKS = (
+    Ask("model", "base.model", "what", "choice", "Model", "olmoe-1b-7b"),
+    Ask("layers", "base.layers", "what", "number", "MoE layers", "1"),
+    Ask("dtype", "base.kernels.dtype", "what", "choice", "Number format"),
+    Ask("fusion", "base.kernels.fusion", "what", "choice", "Fusion"),
+    Ask("top_k", "base.routing.top_k", "what", "number", "Experts a token"),
+    Ask("capacity_factor", "base.routing.capacity_factor", "what", "number", "Capacity factor"),
+    Ask("attention", "base.kernels.attention", "what", "bool", "Attention too"),
+    Ask("trace", "base.workload.trace", "load", "choice", "Request trace"),
+    Ask("requests", "base.workload.requests", "load", "number", "Requests", "16"),
+    Ask("concurrency", "base.workload.concurrency", "load", "list", "Concurrency", "1, 16"),
+    Ask("prompt_tokens", "base.workload.prompt_tokens", "load", "list", "Prompt tokens", "128, 2048"),
+    Ask("output_tokens", "base.workload.output_tokens", "load", "number", "Output tokens", "16"),
+    Ask("profile", "base.load.profile", "load", "choice", "Expert load"),
+    Ask("skew", "base.load.skew", "load", "number", "Skew"),
+    Ask("max_batch_tokens", "base.workload.max_batch_tokens", "advanced", "number", "Tokens a step"),
+    Ask("threads", "base.kernels.threads", "advanced", "number", "CPU threads"),
+    Ask("seed", "base.workload.seed", "advanced", "number", "Seed"),
+    Ask("warmup_steps", "measure.warmup_steps", "advanced", "number", "Warm-up steps"),
+    Ask("repeats", "measure.repeats", "advanced", "number", "Repeats"),
+    Ask("max_seconds", "measure.max_seconds", "advanced", "number", "Most seconds"),
+)
+#: Those that may be the one variable.
+VARIABLES = tuple(ask for ask in ASKS if not ask.path.startswith(("base.workload", "measure")))
+
+_NUMBER = re.compile(r"[+-]?(\d+|\d*\.\d+|\d+\.)([eE][+-]?\d+)?")
+
+
+def described(path: str) -> str:
+    """The one line that the schema says about a field."""
+    return _field(path).description or ""
+
+
+def choices(path: str) -> list[str]:
+    """What a closed field offers in this version; empty for an open one."""
+    if path == "base.model":
+        return list(models.presets())
+    built = (value for value in get_args(_field(path).annotation) if isinstance(value, str))
+    return [value for value in built if value not in NOT_BUILT.get(path.removeprefix("base."), ())]
+
+
+def default(path: str) -> str:
+    """The schema's default as the form would show it."""
+    value = _field(path).get_default()
+    return "" if value is None or not isinstance(value, (str, int, float)) else as_text(value)
+
+
+def build_document(texts: Mapping[str, str]) -> dict[str, Any]:
+    """The document that the form's texts ask for. An empty text leaves the field to its default."""
+    document: dict[str, Any] = {"schema": 1}
+    for ask in ASKS:
+        text = texts.get(ask.name, "").strip()
+        if text and ask.kind != "list":
+            _put(document, ask.path, text if ask.kind in ("choice", "text") else _value(text))
+    document["conditions"] = _conditions(
+        {ask.name: _tokens(texts.get(ask.name, "")) for ask in ASKS if ask.kind == "list"}
+    )
+    vary = {"field": texts.get("vary_field", "").strip(), "values": values_of(texts.get("vary_values", ""))}
+    if any(vary.values()):
+        document["vary"] = {key: value for key, value in vary.items() if value}
+    document["title"] = texts.get("title", "").strip() or title_of(document)
+    return document
+
+
+def in_order(document: Mapping[str, Any], schema: type[BaseModel] = Experiment) -> dict[str, Any]:
+    """``document`` with its fields in the schema's order, which Postgres does not keep."""
+    ordered = {}
+    for name, field in schema.model_fields.items():
+        key = field.alias or name
+        if key in document:
+            value, kind = document[key], field.annotation
+            if isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, BaseModel):
+                value = in_order(value, kind)
+            ordered[key] = value
+    return ordered
+
+
+def texts_of(experiment: Experiment, library: Library) -> dict[str, str] | None:
+    """The texts that make ``experiment`` again, or None where the form can't say all of it."""
+    document = experiment.document()
+    texts = {ask.name: as_text(_get(document, ask.path)) for ask in ASKS if ask.kind != "list"}
+    for ask in ASKS:
+        if ask.kind == "list":
+            found = [condition[ask.name] for condition in document["conditions"]] or [_get(document, ask.path)]
+            texts[ask.name] = ", ".join(as_text(value) for value in dict.fromkeys(found) if value is not None)
+    if document["vary"]:
+        texts["vary_field"] = document["vary"]["field"]
+        texts["vary_values"] = _values_text(document["vary"]["values"])
+    texts["title"] = document["title"]
+    try:
+        again = Experiment.model_validate(build_document(texts), context=library)
+    except SpecError:
+        return None
+    return texts if again == experiment else None
+
+
+def form_field(path: str) -> str | None:
+    """The form's field for the place that an error names; None where the form has none."""
+    if path in ("title", "schema"):
+        return "title" if path == "title" else None
+    if path.startswith("vary"):
+        return "vary_field" if path == "vary.field" else "vary_values"
+    if path.startswith("conditions."):
+        leaf = path.rpartition(".")[2]
+        return next((ask.name for ask in ASKS if ask.kind == "list" and ask.name == leaf), None)
+    return next((ask.name for ask in ASKS if ask.path == path), None)
+
+
+def values_of(text: str) -> list[Any]:
+    """Values of the one variable, separated by commas or blanks; ``default`` is null; objects stand in a JSON list."""
+    text = text.strip()
+    if text.startswith("["):
+        try:
+            decoded = json.loads(text)
+        except json.JSONDecodeError:
+            return [text]
+        return decoded if isinstance(decoded, list) else [decoded]
+    return [None if token == "default" else token for token in _tokens(text)]
+
+
+def values_help(field: str) -> str:
+    """How the values of the variable ``field`` are typed, and which there are where the field is a closed one."""
+    ask = next((ask for ask in VARIABLES if ask.path == f"base.{field}"), None)
+    allowed = [] if ask is None else ["true", "false"] if ask.kind == "bool" else choices(ask.path)
+    return "Separated by commas; the first is the baseline." + (f" Of {', '.join(allowed)}." if allowed else "")
+
+
+def title_of(document: Mapping[str, Any]) -> str:
+    """A title for an experiment that was given none: the model, and what changes."""
+    model = str(document.get("base", {}).get("model", ""))[:100] or "Untitled experiment"
+    vary = document.get("vary")
+    if not vary:
+        return model
+    return f"{model}: {str(vary.get('field', '')).rpartition('.')[2]} {_values_text(vary.get('values', []))}"[:200]
+
+
+def as_text(value: Any) -> str:
+    """A value as the form shows it."""
+    if value is None:
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _conditions(corners: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
+    """Every combination of the lists that have values; the first list changes fastest."""
+    named = {name: values for name, values in corners.items() if values}
+    combinations = product(*reversed(named.values())) if named else ()
+    return [dict(zip(named, reversed(combination), strict=True)) for combination in combinations]
+
+
+def _values_text(values: list[Any]) -> str:
+    if any(isinstance(value, (dict, list)) for value in values):
+        return json.dumps(values)
+    return ", ".join("default" if value is None else as_text(value) for value in values)
+
+
+def _tokens(text: str) -> list[Any]:
+    return [_value(token) for token in re.split(r"[,\s]+", text) if token]
+
+
+def _value(text: str) -> Any:
+    """A number or a truth value where the text is one, else the text itself."""
+    if text in ("true", "false"):
+        return text == "true"
+    if not _NUMBER.fullmatch(text):
+        return text
+    return int(text) if text.lstrip("+-").isdigit() and len(text) < 30 else float(text)
+
+
+def _put(document: dict[str, Any], path: str, value: Any) -> None:
+    *parents, leaf = path.split(".")
+    for name in parents:
+        document = document.setdefault(name, {})
+    document[leaf] = value
+
+
+def _get(document: Any, path: str) -> Any:
+    for name in path.split("."):
+        document = document.get(name) if isinstance(document, Mapping) else None
+    return document
+
+
+def _field(path: str) -> FieldInfo:
+    owner: type[BaseModel] = Experiment
+    *parents, leaf = path.split(".")
+    for name in parents:
+        annotation = owner.model_fields[name].annotation
+        assert isinstance(annotation, type)
+        assert issubclass(annotation, BaseModel)
+        owner = annotation
+    return owner.model_fields[leaf]

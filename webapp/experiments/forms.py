@@ -1,0 +1,178 @@
+"""The two ways to ask in the browser: fields, or the document itself. Both end in the same check."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Self
+
+from django import forms
+from django.forms.renderers import DjangoTemplates
+
+from bench_worker.errors import DoesNotFit
+from bench_worker.spec import Experiment, Library, SpecError, parse_experiment
+from bench_worker.workload.generators import GENERATORS
+from webapp.experiments import fields
+from webapp.experiments.fields import ASKS, VARIABLES, Ask
+from webapp.experiments.memory import Outlook
+
+NOTHING_VARIES = "nothing: one variant"
+
+
+class Renderer(DjangoTemplates):
+    field_template_name = "experiments/_field.html"
+
+
+class AskingForm(forms.Form):
+    """What both forms share. ``experiment`` is what they ask for, once the form is valid."""
+
+    experiment: Experiment
+    default_renderer = Renderer
+
+    if TYPE_CHECKING:
+
+        def asked(self) -> Experiment:
+            """What the form says now, sent or not. Raises `SpecError`."""
+
+    def __init__(self, data: Mapping[str, Any] | None = None, *, library: Library, **kwargs: Any) -> None:
+        super().__init__(data, **kwargs)
+        self.library = library
+
+    def clean(self) -> None:
+        try:
+            self.experiment = self.asked()
+        except SpecError as error:
+            for problem in error.errors:
+                self.say(problem)
+
+    def passes(self, check: Callable[[Experiment], None]) -> bool:
+        """Whether the experiment passes ``check``, which raises `SpecError` or `DoesNotFit`; the form says why not."""
+        try:
+            check(self.experiment)
+        except SpecError as error:
+            self.say(error)
+        except DoesNotFit as error:
+            self.add_error(None, str(error))
+        return not self.errors
+
+    def outlook(self, look: Callable[[Experiment], Outlook]) -> Outlook | None:
+        """What the experiment would take as the form stands; None while it asks for nothing that can be run."""
+        try:
+            return look(self.asked())
+        except SpecError:
+            return None
+
+    def say(self, problem: SpecError) -> None:
+        """Put the sentence where a reader looks for it."""
+        self.add_error(None, str(problem))
+
+
+class ExperimentForm(AskingForm):
+    """The document's fields as texts."""
+
+    def __init__(self, data: Mapping[str, Any] | None = None, *, library: Library, **kwargs: Any) -> None:
+        super().__init__(data, library=library, **kwargs)
+        self.fields["title"] = _text("Title", "Empty: made from the model and what changes.")
+        for ask in ASKS:
+            self.fields[ask.name] = _field(ask, library)
+        options = [("", NOTHING_VARIES), *((ask.path.removeprefix("base."), ask.label) for ask in VARIABLES)]
+        self.fields["vary_field"] = _text("What changes", "The one variable.", forms.Select(choices=options))
+        varied = str(self["vary_field"].value() or "")
+        self.fields["vary_values"] = _text("Its values", fields.values_help(varied))
+
+    @classmethod
+    def showing(cls, document: Mapping[str, Any], library: Library) -> Self | None:
+        """The form that asks for ``document``, or None where its fields can't say all of it."""
+        try:
+            texts = fields.texts_of(Experiment.model_validate(document, context=library), library)
+        except SpecError:
+            return None
+        return None if texts is None else cls(library=library, initial=texts)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The document that the texts make, checked or not."""
+        return fields.build_document({name: str(self[name].value() or "") for name in self.fields})
+
+    @property
+    def what(self) -> list[forms.BoundField]:
+        return self._section("what")
+
+    @property
+    def load(self) -> list[forms.BoundField]:
+        return self._section("load")
+
+    @property
+    def advanced(self) -> list[forms.BoundField]:
+        return self._section("advanced")
+
+    @property
+    def advanced_has_errors(self) -> bool:
+        return any(field.errors for field in self.advanced)
+
+    def _section(self, name: fields.Section) -> list[forms.BoundField]:
+        return [self[ask.name] for ask in ASKS if ask.section == name]
+
+    def asked(self) -> Experiment:
+        return Experiment.model_validate(self.document, context=self.library)
+
+    def say(self, problem: SpecError) -> None:
+        """Put the sentence beside its field; at the top, with the field's full name, where the form has none."""
+        name = fields.form_field(problem.field)
+        if name is None:
+            self.add_error(None, str(problem))
+        elif problem.message not in self.errors.get(name, []):
+            self.add_error(name, problem.message)
+
+
+class DocumentForm(AskingForm):
+    """The experiment file pasted as it is."""
+
+    document = forms.CharField(
+        label="Experiment",
+        help_text="The experiment file, schema 1, as JSON.",
+        required=False,
+        strip=False,
+        widget=forms.Textarea(attrs={"rows": 28, "spellcheck": "false"}),
+    )
+
+    @classmethod
+    def showing(cls, document: Mapping[str, Any], library: Library) -> Self:
+        text = json.dumps(fields.in_order(document), indent=2, ensure_ascii=False)
+        return cls(library=library, initial={"document": text})
+
+    def asked(self) -> Experiment:
+        return parse_experiment(str(self["document"].value() or "").encode(), self.library)
+
+    def say(self, problem: SpecError) -> None:
+        self.add_error("document", str(problem))
+
+
+def _text(label: str, help_text: str, widget: forms.Widget | None = None, initial: str = "") -> forms.CharField:
+    """A field that takes any text: the document's own check says what is wrong with it."""
+    return forms.CharField(
+        label=label,
+        help_text=help_text,
+        required=False,
+        strip=True,
+        initial=initial,
+        widget=widget or forms.TextInput(attrs={"autocomplete": "off"}),
+    )
+
+
+def _field(ask: Ask, library: Library) -> forms.CharField:
+    initial = ask.initial or fields.default(ask.path)
+    widget: forms.Widget | None = None
+    if ask.name == "trace":
+        widget = forms.Select(choices=_same([*GENERATORS, *sorted(library.traces)]))
+    elif ask.kind == "choice":
+        widget = forms.Select(choices=_same(fields.choices(ask.path)))
+    elif ask.kind == "bool":
+        widget = forms.Select(choices=[("true", "yes"), ("false", "no")])
+    elif ask.kind == "number":
+        widget = forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"})
+    return _text(ask.label, fields.described(ask.path), widget, initial)
+
+
+def _same(values: list[str]) -> list[tuple[str, str]]:
+    return [(value, value) for value in values]

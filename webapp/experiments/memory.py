@@ -1,0 +1,90 @@
+"""What an experiment takes, before it is queued; what no machine of the pool can measure is refused, in the measuring
+program's own words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from django.conf import settings
+
+from bench_worker import capacity
+from bench_worker.planning import Condition, memory_needed, refuse_what_does_not_fit, requests_of
+from bench_worker.spec import Experiment
+from webapp.experiments import machines
+from webapp.experiments.models import Machine
+from webapp.traces.store import trace_files
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """Runs, and bytes: of the whole model as ``deployment`` (the baseline's, at its largest corner), and to measure."""
+
+    variants: int
+    corners: int
+    deployment: capacity.Fit
+    measurement_bytes: int
+    #: The machine of the pool with the largest device; None where none has registered.
+    machine: Machine | None
+    device_bytes: int | None
+
+    @property
+    def runs(self) -> int:
+        return self.variants * self.corners
+
+    @property
+    def fits(self) -> bool:
+        return self.device_bytes is None or self.measurement_bytes <= self.device_bytes
+
+
+def check(experiment: Experiment, pool: str | None = None) -> None:
+    """Raise `SpecError` where the trace can't give the requests, and `DoesNotFit` where every machine is too small.
+
+    A pool whose machines are not known yet finds nothing too large here; its worker will.
+    """
+    conditions = conditions_of(experiment)
+    machine = largest_machine(pool)
+    if machine is not None:
+        refuse_what_does_not_fit(conditions, device_bytes(machine.details))
+
+
+def outlook(experiment: Experiment, pool: str | None = None) -> Outlook:
+    """What ``experiment`` takes. Raises `SpecError` where the trace can't give the requests."""
+    conditions = conditions_of(experiment)
+    machine = largest_machine(pool)
+    free = None if machine is None else device_bytes(machine.details)
+    deployments = [
+        capacity.fit(condition.planned[0].spec, None, tokens_per_sequence=condition.longest) for condition in conditions
+    ]
+    return Outlook(
+        variants=len(experiment.variants()),
+        corners=len(conditions),
+        deployment=max(deployments, key=lambda fit: fit.total_bytes),
+        measurement_bytes=memory_needed(conditions, free).fit.total_bytes,
+        machine=machine,
+        device_bytes=free,
+    )
+
+
+def conditions_of(experiment: Experiment) -> list[Condition]:
+    """The corners with their requests but without their steps, which take long to lay out and need no memory."""
+    planned = [list(runs) for _, runs in groupby(experiment.runs(), key=lambda run: run.condition)]
+    most = max(runs[0].spec.workload.requests for runs in planned)
+    with TemporaryDirectory(prefix="moescope-check-") as directory:
+        files = trace_files(experiment.base.workload.trace, Path(directory), most)
+        return [Condition(runs, requests_of(runs[0].spec.workload, files), batches=[]) for runs in planned]
+
+
+def largest_machine(pool: str | None = None) -> Machine | None:
+    known = machines.of_pool(pool or settings.MOESCOPE_POOL)
+    return max(known, key=lambda machine: device_bytes(machine.details), default=None)
+
+
+def device_bytes(details: dict[str, Any]) -> int:
+    """Memory of the device that measures: the first GPU's, or the computer's own."""
+    device = details["gpus"][0] if details["gpus"] else details
+    return int(device["memory_bytes"])

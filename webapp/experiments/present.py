@@ -1,0 +1,276 @@
+"""What the experiment page shows, computed from rows and documents (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from bench_worker.result import STAGES, Distribution, Requests, Scale, Steps, Summary
+from bench_worker.spec import Experiment, Spec
+from bench_worker.spec_rules import flat
+from webapp.experiments import charts
+from webapp.ui.formatting import size
+
+#: What `seen` reads of a run.
+SEEN = ("variant", "condition", "status", "summary", "position")
+#: What the measuring program does in each of its phases.
+PHASES = {
+    "prepare": "making weights",
+    "check": "checking against the reference",
+    "warmup": "warming up",
+    "measure": "measuring",
+    "write": "writing the result",
+}
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A run whose summary is known. ``position`` is its place in the result; None while the rest is measured."""
+
+    variant: str
+    condition: str
+    status: str
+    summary: Summary | None
+    layer_scale: float
+    position: int | None = None
+
+    @property
+    def mark(self) -> str:
+        """The origin of a whole-model time: empty where all its layers were measured, else by how much they scale."""
+        return "" if self.layer_scale == 1 else f"×{self.layer_scale:g}"
+
+    @property
+    def stages_ms(self) -> dict[str, float]:
+        """Milliseconds of the mean step by stage: they add up to it."""
+        if self.summary is None:
+            return {}
+        share, mean = self.summary.stage_share, self.summary.step_us.mean
+        return {stage: share[stage] * mean / 1000 for stage in STAGES if share.get(stage)}
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Variants × conditions; a cell is None until its run is there."""
+
+    conditions: list[str]
+    rows: list[tuple[str, list[Seen | None]]]
+    #: The origin marks that stand in it.
+    marks: list[str]
+
+
+class Part(NamedTuple):
+    """A stage's part of the mean step."""
+
+    ms: float
+    share: float
+
+
+class BarRow(NamedTuple):
+    label: str
+    run: Seen
+    parts: list[Part]
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Stacked bars that share a scale, and the table of the same numbers: a row a bar, a column a stage."""
+
+    id: str
+    title: str
+    label: str
+    stages: list[str]
+    rows: list[BarRow]
+    config: dict[str, Any]
+
+
+def seen(plan: Sequence[Mapping[str, Any]], runs: Iterable[Mapping[str, Any]]) -> list[Seen]:
+    """The finished runs of a plan. ``runs``: variant, condition, status, summary and, once stored, position."""
+    scale = {(planned["variant"], planned["condition"]): planned["layer_scale"] for planned in plan}
+    return [
+        Seen(
+            variant=run["variant"],
+            condition=run["condition"],
+            status=run["status"],
+            summary=run["summary"] and Summary.model_validate(run["summary"]),
+            layer_scale=scale[run["variant"], run["condition"]],
+            position=run.get("position"),
+        )
+        for run in runs
+    ]
+
+
+def matrix(plan: Sequence[Mapping[str, Any]], runs: Iterable[Seen]) -> Matrix:
+    """Every planned run in its place, measured or not yet."""
+    found = {(run.variant, run.condition): run for run in runs}
+    conditions = list(dict.fromkeys(planned["condition"] for planned in plan))
+    variants = dict.fromkeys(planned["variant"] for planned in plan)
+    return Matrix(
+        marks=list(dict.fromkeys(run.mark for run in found.values() if run.mark)),
+        conditions=conditions,
+        rows=[(variant, [found.get((variant, condition)) for condition in conditions]) for variant in variants],
+    )
+
+
+def bars(runs: Sequence[Seen]) -> list[Bars]:
+    """Where the time goes. Several variants: a chart a corner, in milliseconds, a bar a variant. One variant: a single
+    chart of shares, a bar a corner, since times of corners differ by orders of magnitude."""
+    timed = [run for run in runs if run.summary is not None]
+    conditions = list(dict.fromkeys(run.condition for run in timed))
+    if len({run.variant for run in timed}) == 1:
+        return [_bars("stages", "", "Share of each stage in the mean step, one bar a corner", "condition", timed)]
+    return [
+        _bars(
+            f"stages-{number}",
+            condition,
+            f"Mean step at {condition} by stage, one bar a variant",
+            "variant",
+            [run for run in timed if run.condition == condition],
+        )
+        for number, condition in enumerate(conditions)
+    ]
+
+
+def _bars(id: str, title: str, label: str, named_by: str, runs: list[Seen]) -> Bars:
+    stages = [stage for stage in STAGES if any(stage in run.stages_ms for run in runs)]
+    rows = []
+    for run in runs:
+        ms = run.stages_ms
+        parts = [Part(ms.get(stage, 0.0), ms.get(stage, 0.0) / sum(ms.values())) for stage in stages]
+        rows.append(BarRow(getattr(run, named_by), run, parts))
+    as_shares = named_by == "condition"
+    values = [
+        (
+            row.label,
+            {stage: part.share if as_shares else part.ms for stage, part in zip(stages, row.parts, strict=True)},
+        )
+        for row in rows
+    ]
+    config = charts.stage_bars(values, "percent" if as_shares else "ms")
+    return Bars(id, title, f"{label}; the table below has the numbers.", stages, rows, config)
+
+
+@dataclass(frozen=True)
+class Now:
+    """How far a running experiment is. ``percent`` and ``left_s`` are None until steps are measured."""
+
+    doing: str
+    percent: int | None
+    left_s: float | None
+
+
+def now(progress: Mapping[str, Any], at: datetime) -> Now:
+    """From the worker's last progress event; ``left_s`` is what the rest takes at the pace so far."""
+    if not progress:
+        return Now("starting the measuring program", None, None)
+    done, total = progress["done"], progress["total"]
+    where = ", ".join(
+        f"{name} {progress[key]}"
+        for key, name in (("variant", "variant"), ("condition", "corner"))
+        if progress.get(key)
+    )
+    doing = PHASES.get(progress["phase"], progress["phase"])
+    if progress["phase"] != "measure":
+        return Now(f"{doing}{', ' if where else ''}{where}", None, None)
+    elapsed_s = at.timestamp() - progress["since"]
+    left_s = elapsed_s * (total - done) / done if done and elapsed_s > 0 else None
+    return Now(f"step {done:,} of {total:,}, {where}", round(100 * done / max(total, 1)), left_s)
+
+
+def step_stages_ms(steps: Steps, scale: Scale) -> dict[str, list[float]]:
+    """Each stage's part of every step, in milliseconds, on the first rank: Σ count · time over its parts."""
+    rank = steps.ranks[0]
+    parts: dict[str, list[float]] = {}
+    for leaf, count in scale.counts.items():
+        stage = leaf.partition(".")[0]
+        before = parts.get(stage, [0.0] * len(steps.index))
+        parts[stage] = [ms + count * us / 1000 for ms, us in zip(before, rank.stages_us[leaf], strict=True)]
+    return {stage: parts[stage] for stage in STAGES if stage in parts}
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Drawn are ``shown`` of ``steps``."""
+
+    config: dict[str, Any]
+    shown: int
+    steps: int
+    label: str = "Time of each step, stacked by stage; the table below has the medians."
+
+
+def timeline(steps: Steps, scale: Scale) -> Timeline:
+    """The steps one after the other; where there are too many to draw, the slowest of every stretch."""
+    kept = charts.keep_peaks(steps.step_us)
+    stages = {stage: [values[i] for i in kept] for stage, values in step_stages_ms(steps, scale).items()}
+    config = charts.timeline([steps.index[i] for i in kept], stages)
+    return Timeline(config=config, shown=len(kept), steps=len(steps.index))
+
+
+class StageRow(NamedTuple):
+    """``held``: how often the whole model holds it, for what is counted by itself; ``share``: for whole stages."""
+
+    name: str
+    stage: str
+    is_part: bool
+    us: float
+    held: int | None
+    share: float | None
+
+
+def stage_rows(summary: Summary, scale: Scale) -> list[StageRow]:
+    """Median times of one layer's stages, each followed by its parts."""
+    return [
+        StageRow(
+            name=name,
+            stage=name.partition(".")[0],
+            is_part="." in name,
+            us=us,
+            held=scale.counts.get(name),
+            share=summary.stage_share.get(name),
+        )
+        for name, us in sorted(summary.stage_us.items(), key=lambda item: _place(item[0]))
+    ]
+
+
+def _place(name: str) -> tuple[int, bool]:
+    """A stage before its parts, which stay in their own order."""
+    return STAGES.index(name.partition(".")[0]), "." in name
+
+
+LATENCIES = {"Time to first token": "ttft_ms", "Time per output token": "tpot_ms", "Between tokens": "itl_ms",
+             "End to end": "e2e_ms"}  # fmt: skip
+
+
+def latencies(summary: Summary) -> list[tuple[str, Distribution | None]]:
+    return [(name, getattr(summary, field)) for name, field in LATENCIES.items()]
+
+
+def first_requests(requests: Requests, limit: int = 20) -> list[dict[str, Any]]:
+    """The first requests of a run as rows of a table."""
+    columns = ("arrival_ms", "prompt_tokens", "output_tokens", "ttft_ms", "tpot_ms", "e2e_ms")
+    return [{name: getattr(requests, name)[i] for name in columns} for i in range(min(limit, len(requests.e2e_ms)))]
+
+
+def where(environment: Mapping[str, Any]) -> dict[str, str]:
+    """The machine and its software, as the worker told them."""
+    known = {
+        "Processor": environment.get("cpu"),
+        "Device": environment.get("device"),
+        "Cores, threads": ", ".join(str(environment[key]) for key in ("cores", "threads") if key in environment),
+        "Memory": environment.get("memory_bytes") and size(environment["memory_bytes"]),
+        "Software": ", ".join(f"{name} {version}" for name, version in environment.get("versions", {}).items()),
+        "Commit": environment.get("commit"),
+    }
+    return {name: str(value) for name, value in known.items() if value}
+
+
+def asked(document: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Every field that the experiment sets, by its dotted name: what differs from the defaults, and the rest."""
+    # constructed, not validated: the defaults alone need not make an experiment that runs
+    default = Experiment.model_construct(base=Spec(model=document["base"]["model"])).document()
+    usual = flat(default["base"] | {"measure": default["measure"]})
+    values = flat(document["base"] | {"measure": document["measure"]})
+    differs = {name: value for name, value in values.items() if value != usual[name] or name == "model"}
+    rest = {name: value for name, value in values.items() if name not in differs}
+    return differs, rest

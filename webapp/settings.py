@@ -1,0 +1,150 @@
+"""Settings, typed and read once from the environment; what is unset is served by the embedded servers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import environ
+from csp.constants import NONE, SELF
+from django.core.management.utils import get_random_secret_key
+
+from webapp import state
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+env = environ.Env()
+
+#: Everything the product writes lies under this directory.
+MOESCOPE_DATA = Path(env.str("MOESCOPE_DATA", default=str(BASE_DIR / "var"))).expanduser().resolve()
+#: The hardware pool this machine's worker serves, which is also the name of its queue.
+MOESCOPE_POOL = env.str("MOESCOPE_POOL", default="default")
+
+_running = state.read(MOESCOPE_DATA)
+DATABASE_URL = env.str("DATABASE_URL", default="") or (_running.database_url if _running else "")
+BROKER_URL = env.str("BROKER_URL", default="") or (_running.broker_url if _running else "")
+
+SECRET_KEY = env.str("SECRET_KEY", default="") or state.secret_key(MOESCOPE_DATA) or get_random_secret_key()
+ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]"])
+DEBUG = False
+
+INSTALLED_APPS = [
+    "webapp",
+    "webapp.ui",
+    "webapp.accounts",
+    "webapp.traces",
+    "webapp.experiments",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "template_partials",
+    "csp",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+    "webapp.limits.BodyLimitMiddleware",
+    "webapp.accounts.middleware.SignInRequiredMiddleware",
+]
+
+ROOT_URLCONF = "webapp.urls"
+WSGI_APPLICATION = "webapp.wsgi.application"
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+            "builtins": ["webapp.ui.templatetags.moescope"],
+        },
+    }
+]
+
+# Without an address there is no database at all, and a system check says what to do.
+DATABASES = {}
+if DATABASE_URL:
+    _database = env.db_url_config(DATABASE_URL)
+    _pool = {"min_size": 1, "max_size": 8, "timeout": 5}
+    _options = _database.get("OPTIONS", {}) | {"pool": _pool}
+    DATABASES["default"] = _database | {"CONN_HEALTH_CHECKS": True, "OPTIONS": _options}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+AUTH_USER_MODEL = "accounts.User"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
+]
+LOGIN_URL = "sign-in"
+LOGIN_REDIRECT_URL = "home"
+LOGOUT_REDIRECT_URL = "sign-in"
+
+LANGUAGE_CODE = "en"
+TIME_ZONE = "UTC"
+USE_TZ = True
+USE_I18N = False
+
+STATICFILES_FINDERS = [
+    "webapp.ui.finders.VendorFinder",
+    "django.contrib.staticfiles.finders.AppDirectoriesFinder",
+]
+STATIC_URL = "/static/"
+STATIC_ROOT = BASE_DIR / "webapp" / "static_root"
+# A source tree without `make setup` serves its files from where they lie.
+WHITENOISE_USE_FINDERS = not STATIC_ROOT.exists()
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedStaticFilesStorage"},
+}
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "[{asctime}] {levelname} {name}: {message}", "style": "{"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": "WARNING"},
+    "loggers": {
+        "django": {"handlers": [], "level": "WARNING"},  # not Django's own: it is silent where DEBUG is off
+        "webapp": {"level": "INFO"},
+    },
+}
+
+#: A larger request is refused (413) before it is read.
+DATA_UPLOAD_MAX_MEMORY_SIZE = 1_000_000
+
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [NONE],
+        "script-src": [SELF],
+        "style-src": [SELF],
+        "img-src": [SELF, "data:"],
+        "font-src": [SELF],
+        "connect-src": [SELF],
+        "form-action": [SELF],
+        "base-uri": [NONE],
+        "frame-ancestors": [NONE],
+    }
+}
+X_FRAME_OPTIONS = "DENY"
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+CSRF_COOKIE_HTTPONLY = False

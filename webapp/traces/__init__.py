@@ -1,0 +1,1 @@
+"""Imported request traces, each kept once under a name."""

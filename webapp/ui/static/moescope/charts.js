@@ -1,0 +1,124 @@
+// Draws every <canvas data-chart="ID"> from the Chart.js configuration in <script type="application/json" id="ID">.
+// The contract (colour tokens, hatching, options.unit) stands in webapp/ui/charts.py.
+(() => {
+  "use strict";
+  const drawn = new Map(); // canvas -> Chart
+
+  // A token may be any CSS colour expression; an element's computed colour is its value in the current theme.
+  const probe = document.createElement("span");
+  const colour = (expression) => {
+    probe.style.color = expression;
+    return getComputedStyle(probe).color;
+  };
+
+  const hatched = (expression) => {
+    const tile = document.createElement("canvas");
+    tile.width = tile.height = 8;
+    const pen = tile.getContext("2d");
+    pen.strokeStyle = colour(expression);
+    pen.lineWidth = 2;
+    pen.lineCap = "square";
+    for (const shift of [-8, 0, 8]) {
+      pen.beginPath();
+      pen.moveTo(shift, 8);
+      pen.lineTo(shift + 8, 0);
+      pen.stroke();
+    }
+    return pen.createPattern(tile, "repeat");
+  };
+
+  const withColours = (value) => {
+    if (Array.isArray(value)) return value.map(withColours);
+    if (value && typeof value === "object") {
+      return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, withColours(item)]));
+    }
+    if (typeof value !== "string") return value;
+    if (value.startsWith("hatched var(")) return hatched(value.slice("hatched ".length));
+    return value.startsWith("var(") ? colour(value) : value;
+  };
+
+  // The same figures as webapp/ui/formatting.py writes.
+  const threeDigits = (value) => {
+    if (value === 0) return "0";
+    const decimals = Math.max(0, 2 - Math.floor(Math.log10(Math.abs(Number(value.toPrecision(3))))));
+    return value.toLocaleString("en", { minimumFractionDigits: decimals, maximumFractionDigits: decimals });
+  };
+  const scaled = (units) => (value) => {
+    let index = 0;
+    while (index < units.length - 1 && Math.abs(value) >= 999.5) { value /= 1000; index += 1; }
+    return `${threeDigits(value)}\u00a0${units[index]}`;
+  };
+  const time = scaled(["µs", "ms", "s"]);
+  const FORMATS = {
+    us: time,
+    ms: (value) => time(value * 1000),
+    bytes: scaled(["B", "kB", "MB", "GB", "TB", "PB"]),
+    percent: (value) => `${(value * 100).toFixed(Math.abs(value) < 0.0995 ? 1 : 0)}%`,
+    count: (value) => value.toLocaleString("en", { maximumFractionDigits: 0 }),
+    number: threeDigits,
+  };
+  // A tick is a round number already, so it needs no trailing zeros.
+  const asTick = (format) => (value) => format(value).replace(/(\.\d*?)0+(?=\D|$)/, "$1").replace(/\.(?=\D|$)/, "");
+
+  const withUnit = (config) => {
+    const format = FORMATS[config.options?.unit];
+    if (!format) return config;
+    const axis = config.options.indexAxis === "y" ? "x" : "y";
+    config.options.scales ??= {};
+    for (const name of ["x", "y"]) config.options.scales[name] ??= {};
+    const ticks = (config.options.scales[axis].ticks ??= {});
+    ticks.callback ??= asTick(format);
+    config.options.plugins ??= {};
+    const tooltip = (config.options.plugins.tooltip ??= {});
+    tooltip.callbacks ??= { label: (item) => ` ${item.dataset.label}  ${format(item.parsed[axis])}` };
+    return config;
+  };
+
+  const setDefaults = () => {
+    const style = getComputedStyle(document.body);
+    Chart.defaults.animation = false;
+    Chart.defaults.responsive = true;
+    Chart.defaults.maintainAspectRatio = false;
+    Chart.defaults.font.family = style.fontFamily;
+    Chart.defaults.font.size = 12;
+    Chart.defaults.color = colour("var(--muted)");
+    Chart.defaults.borderColor = colour("var(--line)");
+    Chart.defaults.plugins.legend.position = "bottom";
+    Chart.defaults.plugins.legend.labels.boxWidth = 10;
+    Chart.defaults.plugins.legend.labels.boxHeight = 10;
+    Chart.defaults.plugins.tooltip.backgroundColor = colour("var(--ink)");
+    Chart.defaults.plugins.tooltip.titleColor = colour("var(--paper)");
+    Chart.defaults.plugins.tooltip.bodyColor = colour("var(--paper)");
+    Chart.defaults.plugins.tooltip.boxPadding = 4;
+  };
+
+  const forget = (canvas) => {
+    drawn.get(canvas)?.destroy();
+    drawn.delete(canvas);
+  };
+
+  const draw = () => {
+    for (const canvas of drawn.keys()) if (!canvas.isConnected) forget(canvas);
+    const waiting = [...document.querySelectorAll("canvas[data-chart]")].filter((canvas) => !drawn.has(canvas));
+    if (!waiting.length) return;
+    document.body.append(probe);
+    setDefaults();
+    for (const canvas of waiting) {
+      const config = JSON.parse(document.getElementById(canvas.dataset.chart).textContent);
+      drawn.set(canvas, new Chart(canvas, withUnit(withColours(config))));
+    }
+    probe.remove();
+  };
+
+  const redraw = () => {
+    [...drawn.keys()].forEach(forget);
+    draw();
+  };
+
+  document.addEventListener("DOMContentLoaded", draw);
+  document.addEventListener("htmx:afterSettle", draw);
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  new MutationObserver(redraw).observe(document.documentElement, { attributeFilter: ["data-theme"] });
+  // Chart.js sizes canvases for the screen; paper is narrower.
+  window.addEventListener("beforeprint", () => drawn.forEach((chart) => chart.resize()));
+})();
