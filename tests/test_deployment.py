@@ -202,9 +202,12 @@ class TestVariables:
         given = SERVICES[name]["environment"]
         names = ["DATABASE_URL", "BROKER_URL", "MOESCOPE_POOL"]
         code = f"import json; from webapp import settings; print(json.dumps([getattr(settings, n) for n in {names}]))"
-        clean = {name: value for name, value in os.environ.items() if name not in variables.of_settings()}
         said = subprocess.run(
-            [sys.executable, "-c", code], cwd=ROOT, env=clean | given, capture_output=True, check=True
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            env=variables.without_ours() | given,
+            capture_output=True,
+            check=True,
         )
         assert json.loads(said.stdout) == [given[name] for name in names]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,3 +48,9 @@ def read_elsewhere() -> set[str]:
                 ):
                     found.add(name)
     return found
+
+
+def without_ours() -> dict[str, str]:
+    """This process's environment without what the settings read, and without what the test run adds."""
+    ours = {*of_settings(), "DJANGO_SETTINGS_MODULE", "DJANGO_ALLOW_ASYNC_UNSAFE"}
+    return {name: value for name, value in os.environ.items() if name not in ours}

@@ -50,6 +50,12 @@ def of_this_worker(pool: str) -> Machine | None:
     return Machine.objects.filter(pool=pool, host=socket.gethostname()).order_by("-last_seen").first()
 
 
+def pools() -> list[str]:
+    """The pools that workers have served, and the one that experiments go to unless told otherwise, by name."""
+    seen = Machine.objects.order_by().values_list("pool", flat=True).distinct()
+    return sorted({*seen, settings.MOESCOPE_POOL})
+
+
 def of_pool(pool: str) -> list[Machine]:
     """The latest state of every computer that serves ``pool``."""
     return list(Machine.objects.filter(pool=pool).order_by("host", "-last_seen").distinct("host"))

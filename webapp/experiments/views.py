@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from django.conf import settings
 from django.contrib import messages
 from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
@@ -10,7 +13,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from bench_worker import spec
 from webapp.accounts.models import User
-from webapp.experiments import export, memory, page, queue
+from webapp.experiments import export, machines, memory, page, queue
 from webapp.experiments.forms import DocumentForm, ExperimentForm
 from webapp.experiments.models import Experiment
 from webapp.traces.store import traces_library
@@ -36,17 +39,18 @@ def new(request: HttpRequest) -> HttpResponse:
     """Ask for an experiment: ``?as=json`` takes the document itself, ``?from=ID`` starts from another experiment."""
     as_json = request.GET.get("as") == "json"
     library = traces_library()
+    where = {"pools": machines.pools(), "pool": request.POST.get("pool", settings.MOESCOPE_POOL)}
     form: DocumentForm | ExperimentForm
     if request.method != "POST":
-        form = _blank(request, library, as_json)
+        form = _blank(request, library, as_json, where)
     elif "switch" in request.POST:
-        form = _switched(request, library, as_json)
+        form = _switched(request, library, as_json, where)
     else:
-        form = (DocumentForm if as_json else ExperimentForm)(request.POST, library=library)
+        form = (DocumentForm if as_json else ExperimentForm)(request.POST, library=library, **where)
         if form.is_valid() and form.passes(memory.check):
             author = request.user
             assert isinstance(author, User)
-            return redirect(queue.enqueue(form.experiment, author=author))
+            return redirect(queue.enqueue(form.experiment, author=author, pool=form.pool_name))
     status = 422 if form.is_bound and form.errors else 200
     context = {"form": form, "as_json": isinstance(form, DocumentForm), "outlook": form.outlook(memory.outlook)}
     return render(request, "experiments/new.html", context, status=status)
@@ -55,7 +59,7 @@ def new(request: HttpRequest) -> HttpResponse:
 @require_POST
 def plan(request: HttpRequest) -> HttpResponse:
     """What the experiment would take as the form stands now; nothing is queued."""
-    form = ExperimentForm(request.POST, library=traces_library())
+    form = ExperimentForm(request.POST, library=traces_library(), pools=machines.pools())
     return render(request, "experiments/new.html#plan", {"form": form, "outlook": form.outlook(memory.outlook)})
 
 
@@ -98,27 +102,31 @@ def _context(request: HttpRequest, pk: int) -> dict[str, object]:
     return page.detail(row, request.GET.get("run", ""))
 
 
-def _blank(request: HttpRequest, library: spec.Library, as_json: bool) -> DocumentForm | ExperimentForm:
+def _blank(
+    request: HttpRequest, library: spec.Library, as_json: bool, where: dict[str, Any]
+) -> DocumentForm | ExperimentForm:
     """An empty form, or one filled from the experiment ``?from=ID``: as JSON where the fields can't say all of it."""
     source = request.GET.get("from", "")
     if source.isdecimal():
-        asked = get_object_or_404(Experiment, pk=int(source)).document
-        if as_json:
-            return DocumentForm.showing(asked, library)
-        return ExperimentForm.showing(asked, library) or DocumentForm.showing(asked, library)
+        row = get_object_or_404(Experiment, pk=int(source))
+        where |= {"pool": row.pool}
+        as_document = DocumentForm.showing(row.document, library, **where)
+        return as_document if as_json else ExperimentForm.showing(row.document, library, **where) or as_document
     if as_json:
-        return DocumentForm.showing(ExperimentForm(library=library).document, library)
-    return ExperimentForm(library=library)
+        return DocumentForm.showing(ExperimentForm(library=library).document, library, **where)
+    return ExperimentForm(library=library, **where)
 
 
-def _switched(request: HttpRequest, library: spec.Library, as_json: bool) -> DocumentForm | ExperimentForm:
+def _switched(
+    request: HttpRequest, library: spec.Library, as_json: bool, where: dict[str, Any]
+) -> DocumentForm | ExperimentForm:
     """The other form with the same content; the one that was posted, with its errors, where that can't be done."""
     if not as_json:
-        return DocumentForm.showing(ExperimentForm(request.POST, library=library).document, library)
-    posted = DocumentForm(request.POST, library=library)
+        return DocumentForm.showing(ExperimentForm(request.POST, library=library).document, library, **where)
+    posted = DocumentForm(request.POST, library=library, **where)
     if not posted.is_valid():
         return posted
-    form = ExperimentForm.showing(posted.experiment.document(), library)
+    form = ExperimentForm.showing(posted.experiment.document(), library, **where)
     if form is None:
         posted.add_error("document", "The form has no fields for some of this; queue it from here.")
     return form or posted

@@ -233,6 +233,58 @@ def test_a_clone_of_what_the_form_can_not_say_starts_from_the_document(signed_in
     assert json.loads(form["document"].value()) == row.document
 
 
+# Where it runs
+
+
+@pytest.fixture
+def two_pools() -> None:
+    machines.register_this(make.MACHINE, "cuda")
+
+
+def test_without_a_choice_no_pool_is_asked_for(signed_in: Any) -> None:
+    machines.register_this(make.MACHINE, "default")
+    assert "pool" not in signed_in.get(NEW).context["form"].fields
+    signed_in.post(NEW, texts(pool="elsewhere"))
+    assert Experiment.objects.get().pool == "default"
+
+
+@pytest.mark.parametrize("address", [NEW, AS_JSON])
+def test_the_pools_that_were_seen_are_offered(signed_in: Any, two_pools: None, address: str) -> None:
+    form = signed_in.get(address).context["form"]
+    assert form.fields["pool"].choices == [("cuda", "cuda"), ("default", "default")]
+    assert form["pool"].value() == "default"
+
+
+@pytest.mark.parametrize(
+    ("address", "sent"),
+    [(NEW, texts(pool="cuda")), (AS_JSON, {"document": json.dumps(make.document()), "pool": "cuda"})],
+)
+def test_the_experiment_waits_in_the_chosen_pool(signed_in: Any, two_pools: None, address: str, sent: Any) -> None:
+    signed_in.post(address, sent)
+    assert Experiment.objects.get().pool == "cuda"
+
+
+def test_a_pool_that_is_not_offered_is_refused(signed_in: Any, two_pools: None) -> None:
+    response = signed_in.post(NEW, texts(pool="elsewhere"))
+    assert errors_at(response, "pool") == ["elsewhere is not one of cuda, default."]
+    assert not Experiment.objects.exists()
+
+
+def test_what_fits_is_asked_of_the_chosen_pool(signed_in: Any) -> None:
+    machines.register_this(make.MACHINE, "default")
+    machines.register_this(make.MACHINE | {"fingerprint": "small", "memory_bytes": 1_000_000_000}, "small")
+    assert "It does not fit" in signed_in.post(PLAN, texts(pool="small")).content.decode()
+    assert "It does not fit" not in signed_in.post(PLAN, texts(pool="default")).content.decode()
+    assert signed_in.post(NEW, texts(pool="small")).status_code == 422
+
+
+def test_the_pool_stays_chosen_from_the_form_to_the_document_and_in_a_clone(signed_in: Any, two_pools: None) -> None:
+    switched = signed_in.post(NEW, texts(pool="cuda") | {"switch": "json"}).context["form"]
+    assert switched["pool"].value() == "cuda"
+    row = queue.enqueue(make.experiment(), author=None, pool="cuda")
+    assert signed_in.get(f"{NEW}?from={row.pk}").context["form"]["pool"].value() == "cuda"
+
+
 # What it takes
 
 
