@@ -113,6 +113,7 @@ class ByHand:
         if user is not None:
             embedded._let_pass(data, user)
             embedded._let_pass(programs, user)
+            embedded._let_read(programs.parent)
             for path in (data, password):
                 shutil.chown(path, user.pw_uid, user.pw_gid)
         subprocess.run(

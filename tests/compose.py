@@ -1,4 +1,4 @@
-"""Reads docker-compose.yml as Compose would: values from an environment in the place of ``${NAME}``."""
+"""Reads docker-compose.yml as Compose would, with values in the place of ``${NAME}``; and Dockerfiles."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 FILE = ROOT / "docker-compose.yml"
+DOCKERFILES = sorted((ROOT / "docker").glob("*.Dockerfile"))
 
 #: ``$$``, or ``${NAME}`` with an optional ``:-default`` or ``:?message``, whose innermost braces are matched first.
 _REFERENCE = re.compile(r"\$(?:(?P<escaped>\$)|\{(?P<name>\w+)(?:(?P<how>:-|:\?)(?P<rest>[^{}]*))?\})")
@@ -50,6 +51,16 @@ def interpolate(text: str, environment: Mapping[str, str]) -> str:
 def names_in(text: str) -> set[str]:
     """Every variable that the text of a compose file refers to."""
     return set(re.findall(r"(?<!\$)\$\{(\w+)", text))
+
+
+def instructions(file: Path) -> list[tuple[str, str]]:
+    """The Dockerfile's instructions with their arguments, continued lines joined."""
+    lines = re.sub(r"\\\n", " ", file.read_text()).splitlines()
+    return [tuple(line.split(" ", 1)) for line in lines if line and not line.startswith("#")]  # type: ignore[misc]
+
+
+def arguments(file: Path, instruction: str) -> list[str]:
+    return [rest for name, rest in instructions(file) if name == instruction]
 
 
 def _walk(node: Any, environment: Mapping[str, str]) -> Any:

