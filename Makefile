@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := $(CURDIR)/.venv/bin
 STATIC := $(shell find webapp/*/static -type f)
 
-.PHONY: setup run test lint bench
+.PHONY: setup run test lint bench faults
 .DELETE_ON_ERROR:
 
 setup: webapp/static_root/.stamp
@@ -21,6 +21,10 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python manage.py makemigrations --check --dry-run --skip-checks
+
+# ten rounds of each fault; ARGS="--rounds 1 Valkey" picks some
+faults: setup
+	$(BIN)/python -m tests.faults $(ARGS)
 
 bench: setup
 	$(BIN)/python -m tools.bench $(ARGS)

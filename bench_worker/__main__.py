@@ -42,7 +42,8 @@ class StderrReport:
 
 
 def emit(**line: Any) -> None:
-    print(json.dumps(line), file=sys.stderr, flush=True)
+    sys.stderr.write(json.dumps(line) + "\n")  # at once, so that another process's line can't come between
+    sys.stderr.flush()
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import billiard.pool
 from celery import Celery
 from celery.signals import worker_process_init
 from kombu import Exchange, Queue
@@ -17,6 +18,18 @@ from webapp import alive, processes
 
 #: What any worker may do, whatever its pool: no pool's name has a colon.
 ANY_POOL = "any:pool"
+
+# A worker told to stop would else wait half a minute for the notice of a last task, whose result nobody keeps.
+billiard.pool.GUARANTEE_MESSAGE_CONSUMPTION_RETRY_LIMIT = 10
+
+
+def patience_with(broker_url: str) -> dict[str, Any]:
+    """Transport options: a broker that takes a message and never answers must not hold up the page that sent it.
+
+    Other transports than Redis's wait by rules of their own and don't know the option.
+    """
+    return {"socket_timeout": 5.0} if broker_url.startswith("redis") else {}
+
 
 app = Celery("moescope")
 app.conf.update(
@@ -34,8 +47,13 @@ app.conf.update(
     enable_utc=True,
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,
+    broker_transport_options=patience_with(settings.BROKER_URL),
     beat_schedule={
-        "sweep": {"task": "webapp.experiments.tasks.sweep", "schedule": 10.0, "options": {"expires": 10}},
+        "sweep": {
+            "task": "webapp.experiments.tasks.sweep",
+            "schedule": settings.SWEEP_S,
+            "options": {"expires": settings.SWEEP_S},
+        },
     },
     beat_schedule_filename=str(settings.MOESCOPE_DATA / "beat" / "schedule"),
 )

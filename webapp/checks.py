@@ -67,6 +67,14 @@ def pages_come_by_https(app_configs: Sequence[AppConfig] | None, **kwargs: Any) 
     return [Warning("Passwords and pages travel in the clear.", hint=hint, id="moescope.W002")]
 
 
+@register("moescope")
+def memory_is_an_amount(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    if settings.MOESCOPE_MEMORY_GB >= 0:
+        return []
+    hint = "Give the memory of a measurement in GB, such as 16; 0 lets it take what is free."
+    return [Error(f"MOESCOPE_MEMORY_GB can't be {settings.MOESCOPE_MEMORY_GB:g}.", hint=hint, id="moescope.E007")]
+
+
 @register(Tags.staticfiles)
 def npm_packages_are_there(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     absent = finders.missing()

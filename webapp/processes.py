@@ -14,7 +14,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,7 @@ from typing import Any
 import psutil
 
 MAX_LOG_BYTES = 10_000_000
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
@@ -106,6 +107,18 @@ def descendants(pid: int) -> list[psutil.Process]:
         return []
 
 
+def carrying(name: str, value: str) -> list[psutil.Process]:
+    """Every process whose environment has ``name=value``, as what a marked process started has, wherever it went."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(name) == value:
+                found.append(process)
+        except (psutil.Error, OSError):  # it ended meanwhile, or is somebody else's
+            continue
+    return found
+
+
 def kill(processes: Iterable[psutil.Process], patience_s: float = 2.0) -> None:
     """Kill what still runs and wait until it is gone. psutil compares start times, so a reused id is never hit."""
     alive = [process for process in processes if process.is_running()]
@@ -131,6 +144,21 @@ def tie_to_parent(number: signal.Signals, parent: int) -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, int(number))
     if os.getppid() != parent:  # it ended before the tie was made
         os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of all that descends from it and loses its own parent. Linux only."""
+    if _libc is not None:
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def reap_orphans(own: Collection[int]) -> None:
+    """Clear adopted processes that have ended out of the process table; ``own`` children are left to who waits for
+    them."""
+    for child in psutil.Process().children():
+        with suppress(psutil.NoSuchProcess, ChildProcessError):
+            if child.pid not in own and child.status() == psutil.STATUS_ZOMBIE:
+                os.waitpid(child.pid, os.WNOHANG)
 
 
 def how_it_ended(code: int) -> str:

@@ -21,6 +21,10 @@ MOESCOPE_DATA = Path(env.str("MOESCOPE_DATA", default=str(BASE_DIR / "var"))).ex
 MOESCOPE_POOL = env.str("MOESCOPE_POOL", default="default")
 #: A file that a worker or beat touches as long as it does its work, for health checks; empty: none.
 MOESCOPE_ALIVE = env.str("MOESCOPE_ALIVE", default="")
+#: Memory that a measurement on this machine may hold, in 10⁹ bytes; 0: what is free when it starts, but for a reserve.
+MOESCOPE_MEMORY_GB = env.float("MOESCOPE_MEMORY_GB", default=0.0)
+#: Seconds between two looks for experiments that were lost or that no message reached.
+SWEEP_S = 10.0
 
 _running = state.read(MOESCOPE_DATA)
 DATABASE_URL = env.str("DATABASE_URL", default="").strip() or (_running.database_url if _running else "")
@@ -101,9 +105,12 @@ TEMPLATES = [
 DATABASES = {}
 if DATABASE_URL:
     _database = env.db_url_config(DATABASE_URL)
-    _pool = {"min_size": 1, "max_size": 8, "timeout": 5}
-    _options = _database.get("OPTIONS", {}) | {"pool": _pool}
-    DATABASES["default"] = _database | {"CONN_HEALTH_CHECKS": True, "OPTIONS": _options}
+    # A server that vanished without closing its connections is given up after half a minute, not after hours.
+    _patience = {"connect_timeout": 5, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 4}
+    _options = _patience | _database.get("OPTIONS", {})
+    # Each thread keeps its connection. No pool: Celery closes it under the worker's other thread, and after an outage
+    # it waits longer and longer between two tries.
+    DATABASES["default"] = _database | {"CONN_MAX_AGE": 300, "CONN_HEALTH_CHECKS": True, "OPTIONS": _options}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 AUTH_USER_MODEL = "accounts.User"

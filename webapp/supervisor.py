@@ -1,7 +1,7 @@
 """Runs the whole product on one machine: servers, web, worker and beat as children of one process.
 
-What it starts it also ends: in order on Ctrl-C or TERM, and when it is killed itself the children follow (see
-`processes`). One product a data directory, held by a lock on a file.
+What it starts it also ends: in order on Ctrl-C or TERM, with what its children left behind; and when it is killed
+itself the children follow (see `processes`). One product a data directory, held by a lock on a file.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ def up(data: Path, host: str, port: int, say: Say) -> None:
     make_data_directory(data)
     with held_alone(data), address.listen(host, port) as listener:
         interrupt_once()
+        processes.adopt_orphans()
         clean_up_after(data)
         state.make_secret_key(data)
         product = Product(data, host, listener, say)
@@ -105,12 +106,15 @@ class Product:
         """Start again what ends, later each time it ends soon after its start."""
         while True:
             time.sleep(0.5)
-            for running in (*self.servers, *self.rooms):
-                self._look_after(running)
+            parts = (*self.servers, *self.rooms)
+            for running in parts:
+                self.look_after(running)
+            processes.reap_orphans([running.process.pid for running in parts])
 
     def stop(self) -> None:
         for group, patience_s in ((self.rooms, ROOMS_PATIENCE_S), (self.servers, SERVERS_PATIENCE_S)):
             processes.stop({running.process: running.part.stop_signal for running in group}, patience_s)
+        processes.kill(processes.descendants(os.getpid()))  # what lost its parent on the way
         if self.sockets:
             shutil.rmtree(self.sockets, ignore_errors=True)
         self._empty_scratch()
@@ -202,35 +206,42 @@ class Product:
         self._write_state()
         return running
 
-    def _look_after(self, running: Running) -> None:
+    def look_after(self, running: Running) -> None:
+        """Note that a part has ended; start it again once its back-off is over."""
         now = time.monotonic()
-        if running.start_again_at is not None:
-            if now >= running.start_again_at:
+        if running.start_again_at is None:
+            code = running.process.poll()
+            if code is not None:
+                if now - running.since > RECOVERED_AFTER_S:
+                    running.backoff_s = FIRST_BACKOFF_S
+                self._put_off(running, f"ended ({processes.how_it_ended(code)})")
+        elif now >= running.start_again_at:
+            try:
                 running.process, running.since = processes.start(running.part), now
+            except OSError as error:  # no memory, no space: neither ends the parts that still run
+                self._put_off(running, f"can't be started ({error.strerror})")
+            else:
                 running.start_again_at = None
                 self._write_state()
-            return
-        code = running.process.poll()
-        if code is None:
-            return
-        if now - running.since > RECOVERED_AFTER_S:
-            running.backoff_s = FIRST_BACKOFF_S
-        running.start_again_at = now + running.backoff_s
-        self.say(
-            f"{running.part.name} ended ({processes.how_it_ended(code)}); starting it again in {running.backoff_s:g} s"
-            f" (log: {running.part.log})"
-        )
-        running.backoff_s = min(running.backoff_s * 2, LAST_BACKOFF_S)
+
+    def _put_off(self, running: Running, what: str) -> None:
+        wait_s, running.backoff_s = running.backoff_s, min(running.backoff_s * 2, LAST_BACKOFF_S)
+        running.start_again_at = time.monotonic() + wait_s
+        self.say(f"{running.part.name} {what}; starting it again in {wait_s:g} s (log: {running.part.log})")
 
     def _write_state(self) -> None:
         living = [running for running in (*self.servers, *self.rooms) if running.process.poll() is None]
-        State(
+        now = State(
             supervisor=ProcessId.of(os.getpid()),
             database_url=self.env.get("DATABASE_URL", ""),
             broker_url=self.env.get("BROKER_URL", ""),
             sockets=self.sockets,
             parts={running.part.name: ProcessId.of(running.process.pid) for running in living},
-        ).write(self.data)
+        )
+        try:
+            now.write(self.data)
+        except OSError as error:  # a full disk
+            self.say(f"What runs can't be written down in {self.data}: {error.strerror}")
 
 
 def interrupt_once() -> None:

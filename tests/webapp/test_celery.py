@@ -2,7 +2,7 @@
 
 import pytest
 
-from webapp.celery import app
+from webapp.celery import app, patience_with
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,12 @@ def test_beat_sweeps_every_ten_seconds_and_a_late_sweep_is_dropped():
     assert sweep["task"] in app.tasks
     assert sweep["schedule"] == 10
     assert sweep["options"]["expires"] <= 10
+
+
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [("redis+socket:///run/valkey.sock", {"socket_timeout": 5.0}), ("redis://host:6379/0", {"socket_timeout": 5.0}),
+     ("amqp://host", {}), ("", {})],
+)  # fmt: skip
+def test_a_silent_broker_holds_nothing_up(url, options):
+    assert patience_with(url) == options

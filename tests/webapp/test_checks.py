@@ -37,6 +37,13 @@ def test_a_pool_that_can_be_no_queue_is_refused(settings, pool):
     assert ids(checks.pool_is_a_name(None)) == ["moescope.E004"]
 
 
+def test_memory_below_nothing_is_refused(settings):
+    assert checks.memory_is_an_amount(None) == []
+    settings.MOESCOPE_MEMORY_GB = -1.0
+    (message,) = checks.memory_is_an_amount(None)
+    assert (message.id, message.msg) == ("moescope.E007", "MOESCOPE_MEMORY_GB can't be -1.")
+
+
 def test_missing_npm_packages_are_named(monkeypatch):
     monkeypatch.setattr(finders, "NODE_MODULES", Path("/nowhere"))
     (message,) = checks.npm_packages_are_there(None)

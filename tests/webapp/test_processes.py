@@ -83,8 +83,33 @@ def test_a_long_log_is_put_aside_before_the_next_start(tmp_path):
     assert log.with_suffix(".log.1").stat().st_size > processes.MAX_LOG_BYTES
 
 
+def test_processes_are_found_by_what_their_environment_carries(tmp_path):
+    marked = subprocess.Popen(
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=os.environ | {"MARK": str(tmp_path)}
+    )
+    assert [process.pid for process in processes.carrying("MARK", str(tmp_path))] == [marked.pid]
+    assert processes.carrying("MARK", f"{tmp_path}x") == []
+    marked.kill()
+    marked.communicate()
+
+
 @pytest.mark.parametrize(
     ("code", "words"), [(0, "exit code 0"), (3, "exit code 3"), (-9, "SIGKILL"), (-64, "SIGRTMAX")]
 )
 def test_how_a_process_ended_reads_as_words(code, words):
     assert processes.how_it_ended(code) == words
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a process adopt orphans")
+def test_adopted_orphans_leave_the_process_table_and_own_children_do_not():
+    code = (
+        "import os, subprocess, sys, psutil; from webapp import processes; processes.adopt_orphans()\n"
+        "own = subprocess.Popen([sys.executable, '-c', 'raise SystemExit(3)'])\n"
+        "leaves = 'import os; print(os.fork() or os._exit(0))'\n"
+        "orphan = int(subprocess.check_output([sys.executable, '-c', leaves]).split()[0])\n"
+        "zombies = lambda: {c.pid for c in psutil.Process().children() if c.status() == psutil.STATUS_ZOMBIE}\n"
+        "while zombies() != {own.pid, orphan}: pass\n"
+        "processes.reap_orphans([own.pid])\n"
+        "sys.exit(0 if zombies() == {own.pid} and own.wait() == 3 else 1)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=30).returncode == 0

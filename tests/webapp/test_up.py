@@ -177,7 +177,7 @@ def test_ctrl_c_stops_everything_within_ten_seconds(product, data):
     assert process.returncode == 0
     assert said.endswith("Stopping ...\nStopped.\n")
     assert belonging_to(data) == []
-    assert sorted(path.name for path in data.iterdir()) == ["beat", "lock", "log", "postgres", "secret-key"]
+    assert sorted(path.name for path in data.iterdir()) == ["attempts", "beat", "lock", "log", "postgres", "secret-key"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the next start ends what is left")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from django.db import transaction
-from django.utils import timezone
+from django.db.models.functions import Now
 
 from bench_worker import result
 from webapp.experiments.answer import answer
@@ -63,7 +63,7 @@ def ingest(fence: Fence, measured: result.Result, machine: Machine | None = None
     with transaction.atomic():
         ended = held(fence, State.INGESTING).update(
             state=State.DONE,
-            finished_at=timezone.now(),
+            finished_at=Now(),
             machine=machine,
             result=head,
             answer=answer(measured.runs),

@@ -1,7 +1,8 @@
-"""Runs the measuring program as a fresh process group and watches over it. Knows nothing of Django.
+"""Runs the measuring program under a guard and watches over it. Knows nothing of Django.
 
-The program prints its events as JSON lines (``progress``, ``run``, ``error``) among lines of log text. It is held by
-a pipe on its standard input: should this process die, the pipe closes and the program stops too.
+The program prints its events as JSON lines (``progress``, ``run``, ``error``) among lines of log text. The guard (see
+`webapp.guard`) keeps its limits and ends its whole family; it is held by a pipe, so it does so too when this process
+dies.
 """
 
 from __future__ import annotations
@@ -21,14 +22,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from webapp import guard, processes
+from webapp.guard import End, Limits
+from webapp.ui.formatting import size
+
 #: The measuring program's command line, as everyone can type it.
 PROGRAM: Sequence[str] = (sys.executable, "-m", "bench_worker")
+ROOT = Path(__file__).resolve().parents[2]
+#: Names, in the environment of a measuring process, the attempt that it belongs to.
+MARK = "MOESCOPE_ATTEMPT"
 LAST_LINES = 200
-MAX_LINE_BYTES = 1_000_000
-#: How long a program may take from TERM to its end before it is killed.
-PATIENCE_S = 5.0
+#: An event may be long; of a line of log text only so much is kept.
+MAX_LINE_BYTES, MAX_KEPT_CHARS = 1_000_000, 2_000
 #: Time beside ``max_seconds`` for what it doesn't bound: starting, weights, the check, writing the result.
 GRACE_S = 600.0
+#: A guard that is this late has itself come to a halt, and is ended with all that it guards.
+GUARD_LATE_S = 20.0
+#: Beside the guard's own reasons: the guard did not live to tell one.
+UNGUARDED = "unguarded"
 
 _POLL_S = 0.1
 
@@ -54,7 +65,7 @@ class Report:
                 self.error = str(event["message"])
                 self.lines.append(self.error)
             case _:
-                self.lines.append(line)
+                self.lines.append(line[:MAX_KEPT_CHARS])
 
     @property
     def last_output(self) -> str:
@@ -63,61 +74,65 @@ class Report:
 
 @dataclass(frozen=True)
 class Ended:
-    """How the program ended. ``stopped`` is the reason given by the watcher, or None when it ended by itself."""
+    """How the program ended. ``reason`` is the one that the beat gave, or None where it let it go on."""
 
-    code: int
-    stopped: str | None
+    end: End
+    reason: str | None
     report: Report
 
 
 def watch(
     command: Sequence[str],
     *,
-    directory: Path,
-    limit_s: float,
+    limits: Limits,
+    mark: str,
     beat: Callable[[Report], str | None],
     beat_s: float = 1.0,
 ) -> Ended:
-    """Run ``command`` in ``directory`` to its end; nothing of its process group is left when this returns.
+    """Run ``command`` to its end; nothing that it started is left when this returns.
 
     ``beat`` is called about every ``beat_s`` seconds with the report so far; a reason in return stops the program
-    (TERM, then KILL). So does ``limit_s``, with the reason ``"limit"``.
+    (TERM, then KILL), and so do the ``limits``. ``mark`` tells this attempt's processes from all others.
     """
-    program = subprocess.Popen(
-        command,
-        cwd=directory,
+    guarded = subprocess.Popen(
+        [sys.executable, "-m", guard.__name__, f"--seconds={limits.seconds}", f"--bytes={limits.bytes}", *command],
+        cwd=ROOT,
+        env=os.environ | {MARK: mark},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        stderr=subprocess.PIPE,
         start_new_session=True,
     )
     report, lines = Report(), queue.Queue[str]()
-    reader = threading.Thread(target=_read, args=(program.stdout, lines), daemon=True)
+    reader = threading.Thread(target=_read, args=(guarded.stderr, lines), daemon=True)
     reader.start()
-    started = next_beat = time.monotonic()
-    stopped: str | None = None
+    next_beat = time.monotonic()
+    late_at = next_beat + limits.seconds + GUARD_LATE_S
+    reason: str | None = None
     try:
-        while stopped is None and program.poll() is None:
+        while reason is None and guarded.poll() is None and time.monotonic() < late_at:
             _drain(lines, report, wait_s=_POLL_S)
-            now = time.monotonic()
-            if now - started > limit_s:
-                stopped = "limit"
-            elif now >= next_beat:
-                next_beat = now + beat_s
-                stopped = beat(report)
+            if time.monotonic() >= next_beat:
+                next_beat = time.monotonic() + beat_s
+                reason = beat(report)
     finally:
-        _end_group(program)
-        reader.join(PATIENCE_S)
+        end = _let_go(guarded, mark)
+        reader.join(guard.PATIENCE_S)
         _drain(lines, report, wait_s=0)
-    return Ended(program.returncode, stopped, report)
+    return Ended(end, reason, report)
 
 
-def why(ended: Ended, limit_s: float) -> str | None:
+def why(end: End, report: Report, limits: Limits) -> str | None:
     """The one sentence that says why the program did not finish its work; None where it did."""
-    if ended.stopped == "limit":
-        return f"The measuring program was stopped: it still ran after {limit_s:,.0f} s, the most it may take."
-    said = ended.report.error
-    match ended.code:
+    used = f"it used {size(end.peak_bytes)} of {size(limits.bytes)}"
+    if end.stopped == "time":
+        return f"The measuring program was stopped: it still ran after {limits.seconds:,.0f} s, the most it may take."
+    if end.stopped == "memory":
+        return f"The measuring program was stopped: out of memory, {used}."
+    if end.stopped == UNGUARDED:
+        return f"The guard of the measuring program ended ({processes.how_it_ended(end.code)}), and that with it."
+    said = report.error
+    match end.code:
         case 0:
             return None
         case 2:
@@ -128,12 +143,22 @@ def why(ended: Ended, limit_s: float) -> str | None:
             return said or "A part that the experiment names is not available on this machine."
         case 130:
             return "The measuring program was told to stop by someone other than this product."
+        case -9 if end.out_of_memory:
+            return f"The system killed the measuring program: out of memory, {used} when last seen."
         case code if code < 0:
-            by_whom = " by hand, or by the system for want of memory" if code == -signal.SIGKILL else ""
-            return f"The measuring program was killed ({_signal_name(-code)}){by_whom}."
+            return f"The measuring program was killed ({processes.how_it_ended(code)}){_by_whom(end)}."
         case code:
-            last = said or next((line for line in reversed(ended.report.lines) if line.strip()), "no output")
-            return f"The measuring program ended with exit code {code}: {last}"
+            last = said or next((line for line in reversed(report.lines) if line.strip()), "no output")
+            meanwhile = " (meanwhile the system killed a process for want of memory)" if end.out_of_memory else ""
+            return f"The measuring program ended with exit code {code}{meanwhile}: {last}"
+
+
+def _by_whom(end: End) -> str:
+    if end.code != -signal.SIGKILL:
+        return ""
+    if end.out_of_memory is None:
+        return " by hand, or by the system for want of memory"
+    return " from outside; the system had memory left"
 
 
 def _event(line: str) -> dict[str, Any]:
@@ -162,27 +187,16 @@ def _drain(lines: queue.Queue[str], report: Report, wait_s: float) -> None:
         return
 
 
-def _end_group(program: subprocess.Popen[bytes]) -> None:
-    """TERM, then KILL, to the program and everything it started."""
-    if program.poll() is None:
-        _signal_group(program, signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            program.wait(PATIENCE_S)
-    _signal_group(program, signal.SIGKILL)
-    program.wait()
-    assert program.stdin is not None
-    program.stdin.close()
-
-
-def _signal_group(program: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    try:
-        os.killpg(program.pid, number)
-    except ProcessLookupError:
-        return  # nothing of the group is left
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # a real-time signal
-        return f"signal {number}"
+def _let_go(guarded: subprocess.Popen[bytes], mark: str) -> End:
+    """Have the guard end what it guards; should it have come to a halt, or been killed itself, end all without it."""
+    assert guarded.stdin is not None
+    assert guarded.stdout is not None
+    guarded.stdin.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        guarded.wait(GUARD_LATE_S)
+    halted = guarded.poll() is None
+    processes.kill(processes.carrying(MARK, mark))
+    code = guarded.wait()
+    with guarded.stdout as stdout:
+        said = stdout.read()
+    return End(**json.loads(said)) if said else End(code, "time" if halted else UNGUARDED)

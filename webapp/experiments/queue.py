@@ -2,6 +2,7 @@
 
 The row is the truth; a Celery message is only a wake-up that may be lost, late or doubled. Whoever writes about a
 running experiment carries its `Fence`, so a worker that was given up for lost can't write over its successor.
+Every time of day that one process writes and another compares is the database's (`Now`), whatever their own clocks say.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from typing import Any, NamedTuple
 
 from celery import current_app
 from django.conf import settings
-from django.db import transaction
+from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import F
+from django.db.models.functions import Now
 from django.utils import timezone
-from kombu.exceptions import OperationalError
+from kombu.exceptions import OperationalError as BrokerError
 
 from bench_worker import models, spec
 from webapp.accounts.models import User
@@ -26,6 +28,8 @@ from webapp.experiments.models import HELD, Experiment, ExperimentQuerySet, Mach
 MAX_ATTEMPTS = 3
 HEARTBEAT_TIMEOUT = timedelta(seconds=90)
 WAKE_EXPIRES_S = 60
+#: What a database that can't be reached for now raises.
+AWAY = (OperationalError, InterfaceError)
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +75,7 @@ def wake(pool: str) -> None:
     """Tell one worker of ``pool`` that there is work. Without a broker the next sweep finds the row instead."""
     try:
         current_app.send_task("webapp.experiments.tasks.work", queue=pool, expires=WAKE_EXPIRES_S, retry=False)
-    except OperationalError as error:
+    except BrokerError as error:
         log.warning("No wake-up for pool %s, the sweep will do it: %s", pool, error)
 
 
@@ -82,9 +86,8 @@ def claim(pool: str, machine: Machine | None = None) -> Experiment | None:
         row = waiting.select_for_update(skip_locked=True).first()
         if row is None:
             return None
-        now = timezone.now()
         Experiment.objects.filter(pk=row.pk, state=State.QUEUED).update(
-            state=State.RUNNING, attempt=F("attempt") + 1, machine=machine, started_at=now, heartbeat_at=now
+            state=State.RUNNING, attempt=F("attempt") + 1, machine=machine, started_at=Now(), heartbeat_at=Now()
         )
     row.refresh_from_db()
     return row
@@ -101,7 +104,7 @@ def held(fence: Fence, *states: State) -> ExperimentQuerySet:
 
 def beat(fence: Fence, progress: dict[str, Any], so_far: list[dict[str, Any]] | None = None) -> Order:
     """Write that the attempt lives and how far it is (``so_far`` where it changed); read what it should do."""
-    changes: dict[str, Any] = {"heartbeat_at": timezone.now(), "progress": progress}
+    changes: dict[str, Any] = {"heartbeat_at": Now(), "progress": progress}
     if so_far is not None:
         changes["so_far"] = so_far
     row = held(fence, State.RUNNING)
@@ -111,8 +114,8 @@ def beat(fence: Fence, progress: dict[str, Any], so_far: list[dict[str, Any]] | 
 
 
 def begin_ingest(fence: Fence) -> bool:
-    """From measuring to storing. False: the attempt no longer holds the row."""
-    return bool(held(fence, State.RUNNING).update(state=State.INGESTING, heartbeat_at=timezone.now()))
+    """From measuring to storing, or on with storing. False: the attempt no longer holds the row."""
+    return bool(held(fence).update(state=State.INGESTING, heartbeat_at=Now()))
 
 
 def fail(fence: Fence, sentence: str, last_output: str = "") -> bool:
@@ -137,14 +140,18 @@ def give_back(fence: Fence) -> None:
     _requeue(rows, handed_back=F("handed_back") + 1)
 
 
+def lose(fence: Fence, reason: str, last_output: str = "") -> None:
+    """The worker ended without a word: queue its experiment again, unless that happens too often."""
+    _queue_again(held(fence), reason, last_output)
+
+
 def sweep(now: datetime | None = None) -> None:
     """Queue again what its worker lost, and wake a worker for every pool where something waits.
 
     Safe to run twice at once and at any time: every step is one conditional UPDATE or a message that says only
     "look".
     """
-    now = now or timezone.now()
-    silent = Experiment.objects.filter(state__in=HELD, heartbeat_at__lt=now - HEARTBEAT_TIMEOUT)
+    silent = Experiment.objects.filter(state__in=HELD, heartbeat_at__lt=(now or Now()) - HEARTBEAT_TIMEOUT)
     _queue_again(silent, f"no heartbeat for {HEARTBEAT_TIMEOUT.seconds} s")
     wake_waiting()
 
@@ -158,12 +165,13 @@ def wake_waiting(pool: str | None = None) -> None:
         wake(name)
 
 
-def _queue_again(rows: ExperimentQuerySet, reason: str) -> None:
+def _queue_again(rows: ExperimentQuerySet, reason: str, last_output: str = "") -> None:
     _end(rows.filter(cancel_requested=True), State.CANCELED)
     _end(
         rows.filter(attempt__gte=MAX_ATTEMPTS + F("handed_back")),
         State.FAILED,
         failure=f"Its worker was lost {MAX_ATTEMPTS} times (the last time: {reason}), so it isn't tried again.",
+        last_output=last_output,
     )
     _requeue(rows)
 
@@ -173,4 +181,4 @@ def _requeue(rows: ExperimentQuerySet, **changes: Any) -> None:
 
 
 def _end(rows: ExperimentQuerySet, state: State, **changes: Any) -> bool:
-    return bool(rows.update(state=state, finished_at=timezone.now(), **changes))
+    return bool(rows.update(state=state, finished_at=Now(), **changes))

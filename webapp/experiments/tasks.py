@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import mmap
-import threading
 from typing import Any
 
 from celery import shared_task
-from celery.signals import worker_ready, worker_shutting_down
+from celery.signals import worker_process_init, worker_shutting_down
 from django.conf import settings
-from django.db import connection
 
-from webapp.experiments import machines, queue
-from webapp.experiments.perform import perform
+from webapp.experiments import attendant, queue
+from webapp.experiments.perform import perform_next
 
 #: One byte that the worker's main process shares with the child that it forks to run tasks.
 _shutting_down = mmap.mmap(-1, 1)
@@ -21,14 +19,11 @@ _shutting_down = mmap.mmap(-1, 1)
 @shared_task(name="webapp.experiments.tasks.work")
 def work() -> None:
     """Carry out the oldest queued experiment of this worker's pool, then pass the wake-up on if more wait."""
-    pool = settings.MOESCOPE_POOL
     if is_shutting_down():
         return
-    row = queue.claim(pool, machines.of_this_worker(pool))
-    if row is None:
-        return
-    perform(row, is_shutting_down)
-    queue.wake_waiting(pool)
+    pool = settings.MOESCOPE_POOL
+    if perform_next(pool, is_shutting_down):
+        queue.wake_waiting(pool)
 
 
 @shared_task(name="webapp.experiments.tasks.sweep")
@@ -46,14 +41,6 @@ def _tell_the_child(**kwargs: Any) -> None:
     _shutting_down[0] = 1
 
 
-@worker_ready.connect
-def _register_machine(**kwargs: Any) -> None:
-    """In a thread: the worker takes experiments while the measuring program looks at the machine."""
-
-    def register() -> None:
-        try:
-            machines.look_at_this(settings.MOESCOPE_POOL)
-        finally:
-            connection.close()
-
-    threading.Thread(target=register, name="register-machine", daemon=True).start()
+@worker_process_init.connect
+def _attend(**kwargs: Any) -> None:
+    attendant.start()

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
@@ -18,6 +19,26 @@ def say(**event: object) -> None:
     print(json.dumps(event), file=sys.stderr, flush=True)
 
 
+def wait_for(file: Path) -> None:
+    """Measure until the file exists; in ten minutes nobody wants it any more."""
+    for _ in range(30_000):
+        if file.exists():
+            return
+        time.sleep(0.02)
+    sys.exit("nobody said that it may end")
+
+
+def leave_ranks() -> None:
+    """Two processes that nobody waits for and that no polite signal ends; one has a session of its own."""
+    for is_daemon in (False, True):
+        if os.fork() == 0:
+            if is_daemon:
+                os.setsid()
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            while True:
+                signal.pause()
+
+
 def main() -> int:
     if sys.argv[1] == "machine":
         print(json.dumps(make.MACHINE))
@@ -26,6 +47,8 @@ def main() -> int:
     data = Path(file).read_bytes()
     known = frozenset(path.stem for path in Path(traces).glob("*.csv"))
     asked = parse_experiment(data, Library(traces=known))
+    if asked.title == "real":
+        os.execv(sys.executable, [sys.executable, "-m", "bench_worker", *sys.argv[1:]])
     measured = make.result(asked)
     say(event="progress", phase="measure", done=1, total=4, variant="gate_up", condition="1×16")
     first = measured.runs[0].model_dump(mode="json", include={"variant", "condition", "status", "summary"})
@@ -34,10 +57,20 @@ def main() -> int:
         case ["exit", code, *words]:
             say(event="error", message=" ".join(words))
             return int(code)
-        case ["hang"]:
+        case ["hang", *_]:
             print("hanging", flush=True)
             sys.stdin.buffer.read()  # until whoever started it is gone, or a signal comes
             return 130
+        case ["wait", file]:
+            wait_for(Path(file))
+        case ["leave", "ranks", "and", "wait", file]:
+            leave_ranks()
+            wait_for(Path(file))
+        case ["eat"]:
+            print("hungry", flush=True)
+            held = []
+            while True:
+                held.append(os.urandom(1 << 22))
         case ["killed"]:
             print("about to go", flush=True)
             os.kill(os.getpid(), signal.SIGKILL)

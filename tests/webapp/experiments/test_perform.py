@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import threading
@@ -17,8 +18,10 @@ from django.utils import timezone
 from bench_worker.result import Result
 from tests.webapp.experiments import make
 from tests.webapp.experiments.waiting import wait_until
-from webapp.experiments import export, launch, perform, queue
+from webapp import guard
+from webapp.experiments import attempts, export, launch, perform, queue
 from webapp.experiments.models import Experiment, State
+from webapp.experiments.recover import recover
 from webapp.traces.store import import_trace
 
 pytestmark = pytest.mark.django_db
@@ -55,18 +58,20 @@ def attempt(
     **changes: Any,
 ) -> Experiment:
     """Queue an experiment, claim it and carry it out; the row as it is afterwards."""
-    queue.enqueue(make.experiment(traces, title=title, **changes), author=None)
-    row = queue.claim("default")
-    assert row is not None
-    perform.perform(row, shutting_down)
+    row = queue.enqueue(make.experiment(traces, title=title, **changes), author=None)
+    assert perform.perform_next("default", shutting_down)
     row.refresh_from_db()
     return row
 
 
 def processes_of(row: Experiment) -> list[psutil.Process]:
-    """What is left of the attempt: its temporary directory is named after the experiment."""
-    mark = f"moescope-{row.pk}-"
+    """What is left of the attempt: its directory is named after the experiment."""
+    mark = f"/attempts/{row.pk}-"
     return [process for process in psutil.process_iter(["cmdline"]) if mark in " ".join(process.info["cmdline"] or [])]
+
+
+def program_of(row: Experiment) -> list[psutil.Process]:
+    return [process for process in processes_of(row) if guard.__name__ not in process.cmdline()]
 
 
 def test_a_finished_measurement_is_stored_with_its_machine() -> None:
@@ -78,6 +83,29 @@ def test_a_finished_measurement_is_stored_with_its_machine() -> None:
     assert row.machine is not None
     assert (row.machine.name, row.machine.fingerprint) == ("test bench", "abc123")
     assert row.answer.startswith("gate_up has the shortest median step at every corner.")
+
+
+def test_where_nothing_waits_nothing_is_done() -> None:
+    assert not perform.perform_next("default", lambda: False)
+
+
+def test_a_claim_that_was_not_committed_leaves_a_directory_that_nobody_misses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process may end between making the directory and the commit."""
+    row = queue.enqueue(make.experiment(), author=None)
+
+    def dies(fence: queue.Fence) -> None:
+        (attempts.home() / f"{fence.experiment}-{fence.attempt}").mkdir()
+        raise SystemExit
+
+    with monkeypatch.context() as death:
+        death.setattr(attempts, "begun", dies)
+        with pytest.raises(SystemExit):
+            perform.perform_next("default", lambda: False)
+    row.refresh_from_db()
+    assert row.state == State.QUEUED
+    recover()
+    assert attempts.directories() == []
+    assert perform.perform_next("default", lambda: False)
 
 
 def test_the_download_equals_what_the_worker_wrote() -> None:
@@ -93,12 +121,13 @@ def test_the_download_equals_what_the_worker_wrote() -> None:
         ("exit 4 zentorch is not installed", "zentorch is not installed"),
         ("exit 130", "The measuring program was told to stop by someone other than this product."),
         ("exit 7 oh", "The measuring program ended with exit code 7: oh"),
-        ("killed", "The measuring program was killed (SIGKILL) by hand, or by the system for want of memory."),
+        ("killed", "The measuring program was killed (SIGKILL)"),
     ],
 )
 def test_every_bad_end_fails_with_its_sentence_and_what_was_finished(title: str, sentence: str) -> None:
     row = attempt(title)
-    assert (row.state, row.failure) == (State.FAILED, sentence)
+    assert row.state == State.FAILED
+    assert row.failure.startswith(sentence)
     assert [run["variant"] for run in row.so_far] == ["gate_up"]
     assert not row.runs.exists()
 
@@ -150,9 +179,7 @@ def test_a_shutdown_gives_the_experiment_back_at_once() -> None:
 def test_a_worker_may_be_shut_down_as_often_as_one_likes() -> None:
     row = attempt("hang", shutting_down=lambda: True)
     for _ in range(queue.MAX_ATTEMPTS):
-        again = queue.claim("default")
-        assert again is not None
-        perform.perform(again, lambda: True)
+        assert perform.perform_next("default", lambda: True)
     row.refresh_from_db()
     assert row.state == State.QUEUED
 
@@ -171,16 +198,98 @@ def test_a_database_that_is_away_for_a_moment_costs_nothing(monkeypatch: pytest.
     assert attempt().state == State.DONE
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tries again at once, and gives up at the first try after that."""
+    monkeypatch.setattr(perform, "RETRY_S", 0)
+    monkeypatch.setattr(queue, "HEARTBEAT_TIMEOUT", queue.timedelta(0))
+    monkeypatch.setattr(perform.connection, "close", lambda: None)
+
+
+def away_for(times: int, change: Callable[..., Any]) -> Callable[..., Any]:
+    """``change`` in a database that can't be reached at first; what is written the first time is written twice."""
+    left = [OperationalError("the server closed the connection")] * times
+
+    def instead(*args: Any, **kwargs: Any) -> Any:
+        answer = change(*args, **kwargs)
+        if left:
+            raise left.pop()
+        return answer
+
+    return instead
+
+
+@pytest.mark.parametrize("change", ["begin_ingest", "fail", "cancel", "give_back"])
+def test_an_answer_that_got_lost_does_no_harm(change: str, monkeypatch: pytest.MonkeyPatch, at_beat: Any) -> None:
+    monkeypatch.setattr(perform, "RETRY_S", 0)
+    monkeypatch.setattr(perform.connection, "close", lambda: None)
+    monkeypatch.setattr(queue, change, away_for(3, getattr(queue, change)))
+    if change == "cancel":
+        at_beat(lambda row: queue.request_cancel(row.pk))
+    title = {"fail": "exit 7 oh", "cancel": "hang", "give_back": "hang"}.get(change, "Fusion")
+    row = attempt(title, shutting_down=lambda: change == "give_back")
+    end = {"fail": State.FAILED, "cancel": State.CANCELED, "give_back": State.QUEUED}.get(change, State.DONE)
+    assert (row.state, row.runs.count()) == (end, 4 if end == State.DONE else 0)
+    assert row.handed_back == (1 if change == "give_back" else 0)
+
+
+def test_a_result_is_stored_once_though_the_answer_got_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(perform, "RETRY_S", 0)
+    monkeypatch.setattr(perform.connection, "close", lambda: None)
+    monkeypatch.setattr(perform, "ingest", away_for(1, perform.ingest))
+    row = attempt()
+    assert (row.state, row.runs.count()) == (State.DONE, 4)
+
+
+def test_a_result_outlives_a_long_outage_on_the_disk(impatient: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*args: Any) -> None:
+        raise OperationalError("no route to host")
+
+    with monkeypatch.context() as outage:
+        outage.setattr(perform, "ingest", away)
+        with pytest.raises(OperationalError, match="no route to host"):
+            attempt()
+    [row] = Experiment.objects.all()
+    assert row.state == State.INGESTING
+    recover()
+    row.refresh_from_db()
+    assert (row.state, row.runs.count()) == (State.DONE, 4)
+
+
+def test_an_error_of_the_worker_fails_the_experiment_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(*args: Any) -> None:
+        raise ValueError("odd")
+
+    monkeypatch.setattr(perform, "write_inputs", breaks)
+    with pytest.raises(ValueError, match="odd"):
+        attempt()
+    [row] = Experiment.objects.all()
+    assert (row.state, row.failure) == (State.FAILED, "The worker could not carry it out: odd")
+
+
+def test_a_measurement_may_take_what_is_set_or_what_is_free(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(perform.host_memory, "available_bytes", lambda: 10_000_000_000)
+    assert perform.memory_limit() == 10_000_000_000 - perform.RESERVE_BYTES
+    settings.MOESCOPE_MEMORY_GB = 2.5
+    assert perform.memory_limit() == 2_500_000_000
+
+
+def test_one_that_eats_memory_fails_with_the_amount(settings: Any) -> None:
+    settings.MOESCOPE_MEMORY_GB = 0.5
+    row = attempt("eat")
+    assert row.state == State.FAILED
+    sentence = r"The measuring program was stopped: out of memory, it used \S+\s[MG]B of 500\sMB\."
+    assert re.fullmatch(sentence, row.failure)
+    assert row.last_output == "hungry"
+    assert not processes_of(row)
+
+
 def test_the_worker_gets_an_imported_trace_with_every_digit(tmp_path: Path) -> None:
     file = tmp_path / "mine.csv"
     file.write_text("arrival_s,prompt_tokens,output_tokens\n0,3,4\n0.1,5,6\n0.30000000000000004,7,8\n")
     import_trace(file)
     base = {"model": "olmoe-1b-7b", "workload": {"trace": "mine", "requests": 3}}
-    queue.enqueue(make.experiment(traces=frozenset(["mine"]), title="show trace", base=base), author=None)
-    row = queue.claim("default")
-    assert row is not None
-    perform.perform(row, lambda: False)
-    row.refresh_from_db()
+    row = attempt("show trace", traces=frozenset(["mine"]), base=base)
     assert row.last_output.split() == [
         "arrival_s,prompt_tokens,output_tokens", "0.0,3,4", "0.1,5,6", "0.30000000000000004,7,8"
     ]  # fmt: skip
@@ -189,17 +298,15 @@ def test_the_worker_gets_an_imported_trace_with_every_digit(tmp_path: Path) -> N
 @pytest.mark.django_db(transaction=True)
 def test_kill_9_of_the_program_fails_the_run_and_the_next_one_runs() -> None:
     """From outside, while it measures: what the system does when memory runs out."""
-    queue.enqueue(make.experiment(title="hang"), author=None)
-    row = queue.claim("default")
-    assert row is not None
+    row = queue.enqueue(make.experiment(title="hang"), author=None)
 
     def kill() -> None:
-        assert wait_until(lambda: bool(processes_of(row)))
-        processes_of(row)[0].send_signal(signal.SIGKILL)
+        assert wait_until(lambda: bool(program_of(row)))
+        program_of(row)[0].send_signal(signal.SIGKILL)
 
     killer = threading.Thread(target=kill)
     killer.start()
-    perform.perform(row, lambda: False)
+    assert perform.perform_next("default", lambda: False)
     killer.join()
     row.refresh_from_db()
     assert row.state == State.FAILED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -187,6 +187,31 @@ def test_the_sweep_also_takes_back_what_went_silent_while_it_was_stored() -> Non
     queue.begin_ingest(fence)
     queue.sweep(timezone.now() + timedelta(seconds=91))
     assert state(row) == State.QUEUED
+
+
+def test_clocks_that_disagree_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A heartbeat is written and judged by the database's clock, not by those of two computers."""
+    monkeypatch.setattr(timezone, "now", lambda: datetime.now(UTC) - timedelta(hours=1))
+    row, fence = running()
+    queue.beat(fence, {"done": 1})
+    monkeypatch.setattr(timezone, "now", lambda: datetime.now(UTC) + timedelta(hours=1))
+    queue.sweep()
+    assert state(row) == State.RUNNING
+    assert row.started_at is not None
+    assert abs(datetime.now(UTC) - row.started_at) < timedelta(minutes=30)
+
+
+def test_a_worker_that_is_known_to_be_dead_is_not_waited_for() -> None:
+    row, fence = running()
+    queue.lose(fence, "its process was killed")
+    assert state(row) == State.QUEUED
+
+
+def test_storing_may_begin_again_after_an_answer_got_lost() -> None:
+    row, fence = running()
+    assert queue.begin_ingest(fence)
+    assert queue.begin_ingest(fence)
+    assert state(row) == State.INGESTING
 
 
 def test_a_third_lost_worker_is_the_last() -> None:

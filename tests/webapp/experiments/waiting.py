@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Callable
 
+import psutil
+
 
 def wait_until(happened: Callable[[], bool], within_s: float = 10) -> bool:
     """True as soon as ``happened``; False if it has not after ``within_s``."""
@@ -15,3 +17,15 @@ def wait_until(happened: Callable[[], bool], within_s: float = 10) -> bool:
             return False
         pause.wait(0.01)
     return True
+
+
+def is_gone(pid: int, within_s: float = 10) -> bool:
+    """True as soon as no process of this number does anything any more."""
+
+    def ended() -> bool:
+        try:
+            return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return True
+
+    return wait_until(ended, within_s)
