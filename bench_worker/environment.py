@@ -28,7 +28,7 @@ def available_bytes(on: torch.device) -> int:
     """Memory that a measurement may take now on ``on``: free device memory, or free host memory within the cgroup."""
     if on.type == "cuda":
         return torch.cuda.mem_get_info(on)[0]
-    limit, used = host.memory_limit()
+    limit, used = _cgroup_memory()
     free = psutil.virtual_memory().available
     return min(free, limit - used) if limit is not None else free
 
@@ -38,7 +38,7 @@ def machine(threads: int | None = None) -> dict[str, Any]:
     cpus = host.usable_cpus()
     told = gpus.query() if torch.cuda.is_available() else {}
     found = [_gpu(i, told) for i in range(torch.cuda.device_count())]
-    limit, _ = host.memory_limit()
+    limit, _ = _cgroup_memory()
     total = psutil.virtual_memory().total
     facts = {
         "device": found[0]["name"] if found else "cpu",
@@ -106,3 +106,13 @@ def _commit() -> str | None:
         return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return None
+
+
+def _cgroup_memory() -> tuple[int | None, int]:
+    """Limit (None: unlimited) and use of this process's memory cgroup, version 2."""
+    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
+    try:
+        text = limit.read_text().strip()
+        return (None, 0) if text == "max" else (int(text), int(used.read_text()))
+    except (OSError, ValueError):
+        return None, 0

@@ -32,7 +32,7 @@ SLOWED_BY = {
 
 
 def query() -> dict[str, dict[str, Any]]:
-    """By `bare` UUID: ``driver``, `NUMBERS` and ``slowed_by``, None where a GPU doesn't tell. Empty without the tool."""
+    """By `bare` UUID: ``driver``, `NUMBERS`, ``slowed_by``; None where a GPU doesn't tell. Empty without the tool."""
     for reasons in REASONS:
         asked = ",".join(["uuid", "driver_version", *NUMBERS.values(), reasons])
         command = ["nvidia-smi", f"--query-gpu={asked}", "--format=csv,noheader,nounits"]

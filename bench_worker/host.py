@@ -61,12 +61,6 @@ def cpu_quota(root: Path = ROOT) -> float | None:
     return None if quota == "max" else int(quota) / int(period)
 
 
-def memory_limit(root: Path = ROOT) -> tuple[int | None, int]:
-    """Limit (None: unlimited) and use of this process's memory cgroup, version 2, in bytes."""
-    limit, used = (_number(root / "sys/fs/cgroup" / name) for name in ("memory.max", "memory.current"))
-    return (None, 0) if limit is None or used is None else (limit, used)
-
-
 def state(cpus: Collection[int], root: Path = ROOT) -> dict[str, Any]:
     """What changes from minute to minute: clocks, slow-downs so far, and how busy the computer is."""
     return {

@@ -44,7 +44,6 @@ def test_a_system_that_tells_nothing_is_not_guessed_at(tmp_path: Path) -> None:
     assert host.clock_mhz([0, 1], tmp_path) == {"now": None, "max": None}
     assert host.throttled([0, 1], tmp_path) == {"heat": None, "quota": None}
     assert host.cpu_quota(tmp_path) is None
-    assert host.memory_limit(tmp_path) == (None, 0)
 
 
 @pytest.mark.parametrize(
@@ -78,14 +77,6 @@ def test_slow_downs_are_counted_by_cause(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("text", "cpus"), [("max 100000", None), ("250000 100000", 2.5)])
 def test_a_container_may_have_a_share_of_the_processors(tmp_path: Path, text: str, cpus: float | None) -> None:
     assert host.cpu_quota(write(tmp_path, {"sys/fs/cgroup/cpu.max": text})) == cpus
-
-
-@pytest.mark.parametrize(("limit", "expected"), [("max", (None, 0)), ("8000000000", (8_000_000_000, 5))])
-def test_a_container_may_have_a_share_of_the_memory(
-    tmp_path: Path, limit: str, expected: tuple[int | None, int]
-) -> None:
-    write(tmp_path, {"sys/fs/cgroup/memory.max": limit, "sys/fs/cgroup/memory.current": "5"})
-    assert host.memory_limit(tmp_path) == expected
 
 
 def test_this_computer_answers() -> None:

@@ -11,7 +11,6 @@ from bench_worker.result import STAGES, Distribution, Requests, Scale, Steps, Su
 from bench_worker.spec import Experiment, Spec
 from bench_worker.spec_rules import flat
 from webapp.experiments import charts
-from webapp.ui.formatting import size
 
 #: What `seen` reads of a run.
 SEEN = ("variant", "condition", "status", "summary", "position")
@@ -250,19 +249,6 @@ def first_requests(requests: Requests, limit: int = 20) -> list[dict[str, Any]]:
     """The first requests of a run as rows of a table."""
     columns = ("arrival_ms", "prompt_tokens", "output_tokens", "ttft_ms", "tpot_ms", "e2e_ms")
     return [{name: getattr(requests, name)[i] for name in columns} for i in range(min(limit, len(requests.e2e_ms)))]
-
-
-def where(environment: Mapping[str, Any]) -> dict[str, str]:
-    """The machine and its software, as the worker told them."""
-    known = {
-        "Processor": environment.get("cpu"),
-        "Device": environment.get("device"),
-        "Cores, threads": ", ".join(str(environment[key]) for key in ("cores", "threads") if key in environment),
-        "Memory": environment.get("memory_bytes") and size(environment["memory_bytes"]),
-        "Software": ", ".join(f"{name} {version}" for name, version in environment.get("versions", {}).items()),
-        "Commit": environment.get("commit"),
-    }
-    return {name: str(value) for name, value in known.items() if value}
 
 
 def asked(document: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -9,13 +9,13 @@ from typing import Any
 from celery import shared_task
 from celery.signals import worker_ready, worker_shutting_down
 from django.conf import settings
-from django.db import connection
 
-from webapp.experiments import machines, queue
+from webapp.experiments import machines, pulse, queue, upkeep
 from webapp.experiments.perform import perform
 
 #: One byte that the worker's main process shares with the child that it forks to run tasks.
 _shutting_down = mmap.mmap(-1, 1)
+_stop_telling = threading.Event()
 
 
 @shared_task(name="webapp.experiments.tasks.work")
@@ -31,10 +31,11 @@ def work() -> None:
     queue.wake_waiting(pool)
 
 
-@shared_task(name="webapp.experiments.tasks.sweep")
+@shared_task(name=pulse.SWEEP)
 def sweep() -> None:
-    """See `queue.sweep`; beat sends it every few seconds."""
+    """See `queue.sweep` and `upkeep.purge`; beat sends it every few seconds."""
     queue.sweep()
+    upkeep.purge()
 
 
 def is_shutting_down() -> bool:
@@ -44,16 +45,11 @@ def is_shutting_down() -> bool:
 @worker_shutting_down.connect
 def _tell_the_child(**kwargs: Any) -> None:
     _shutting_down[0] = 1
+    _stop_telling.set()
 
 
 @worker_ready.connect
-def _register_machine(**kwargs: Any) -> None:
+def _tell_that_it_lives(**kwargs: Any) -> None:
     """In a thread: the worker takes experiments while the measuring program looks at the machine."""
-
-    def register() -> None:
-        try:
-            machines.look_at_this(settings.MOESCOPE_POOL)
-        finally:
-            connection.close()
-
-    threading.Thread(target=register, name="register-machine", daemon=True).start()
+    arguments = (settings.MOESCOPE_POOL, _stop_telling)
+    threading.Thread(target=machines.attend, args=arguments, name="sign-of-life", daemon=True).start()

@@ -233,6 +233,59 @@ def test_a_clone_of_what_the_form_can_not_say_starts_from_the_document(signed_in
     assert json.loads(form["document"].value()) == row.document
 
 
+def test_a_clone_names_where_it_comes_from_and_leaves_it_alone(signed_in: Any, member: Any) -> None:
+    row = queue.enqueue(make.experiment(), author=member)
+    response = signed_in.get(f"{NEW}?from={row.pk}&as=json")
+    assert json.loads(response.context["form"]["document"].value()) == row.document
+    assert f'Starts from <a href="{row.get_absolute_url()}">Fusion</a>' in response.content.decode()
+    signed_in.post(f"{NEW}?from={row.pk}", texts(title="Mine"))
+    assert set(Experiment.objects.values_list("title", flat=True)) == {"Fusion", "Mine"}
+
+
+@pytest.mark.parametrize("source", ["99", "x", "9" * 30, "-1"])
+def test_a_clone_of_nothing_is_not_found_or_starts_empty(signed_in: Any, source: str) -> None:
+    assert signed_in.get(f"{NEW}?from={source}").status_code == (404 if source == "99" else 200)
+
+
+# Where it runs
+
+
+def test_with_one_pool_there_is_nothing_to_choose(signed_in: Any) -> None:
+    machines.register_this(make.MACHINE, "default")
+    assert 'name="pool"' not in signed_in.get(NEW).content.decode()
+
+
+def test_the_chosen_pool_gets_the_experiment(signed_in: Any) -> None:
+    machines.register_this(make.MACHINE, "gpu")
+    page = signed_in.get(NEW)
+    assert (page.context["pools"], page.context["pool"]) == (["default", "gpu"], "default")
+    signed_in.post(NEW, texts() | {"pool": "gpu"})
+    assert Experiment.objects.get().pool == "gpu"
+
+
+def test_an_unknown_pool_is_not_queued_into(signed_in: Any) -> None:
+    signed_in.post(NEW, texts() | {"pool": "nowhere"})
+    assert Experiment.objects.get().pool == "default"
+
+
+def test_what_it_takes_is_told_for_the_chosen_pool(signed_in: Any) -> None:
+    machines.register_this(make.MACHINE, "gpu")
+    assert "No worker has registered yet" in signed_in.post(PLAN, texts()).content.decode()
+    assert "on test bench" in signed_in.post(PLAN, texts() | {"pool": "gpu"}).content.decode()
+
+
+def test_what_does_not_fit_into_the_chosen_pool_is_refused(signed_in: Any) -> None:
+    machines.register_this(make.MACHINE | {"memory_bytes": 1_000_000_000}, "gpu")
+    assert signed_in.post(NEW, texts() | {"pool": "gpu"}).status_code == 422
+    assert signed_in.post(NEW, texts()).status_code == 302
+
+
+def test_a_clone_stays_in_its_pool(signed_in: Any, member: Any) -> None:
+    machines.register_this(make.MACHINE, "gpu")
+    row = queue.enqueue(make.experiment(), author=member, pool="gpu")
+    assert signed_in.get(f"{NEW}?from={row.pk}").context["pool"] == "gpu"
+
+
 # What it takes
 
 
@@ -250,6 +303,13 @@ def test_it_follows_the_form_and_names_the_machine(signed_in: Any) -> None:
     assert "of 64.0\N{NO-BREAK SPACE}GB on test bench" in part
     assert "<html" not in part
     assert not Experiment.objects.exists()
+
+
+def test_it_follows_the_document_too(signed_in: Any) -> None:
+    sent = {"document": json.dumps(make.document())}
+    part = signed_in.post(f"{PLAN}?as=json", sent, HTTP_HX_REQUEST="true").content.decode()
+    assert '4 <span class="muted">2 variants × 2 corners</span>' in part
+    assert "id_vary_values_helptext" not in part
 
 
 def test_it_says_beforehand_that_something_does_not_fit(signed_in: Any) -> None:

@@ -136,21 +136,3 @@ def test_other_phases_say_what_is_done_and_promise_no_end(progress: dict[str, ob
 def test_nothing_is_estimated_before_the_first_step() -> None:
     progress = {"phase": "measure", "done": 0, "total": 50, "variant": "a", "condition": "b", "since": SINCE}
     assert present.now(progress, AT).left_s is None
-
-
-def test_where_it_ran_leaves_out_what_is_unknown() -> None:
-    environment = {
-        "cpu": "EPYC",
-        "cores": 2,
-        "threads": 2,
-        "memory_bytes": 24e9,
-        "versions": {"torch": "2.13"},
-        "commit": None,
-    }
-    assert present.where(environment) == {
-        "Processor": "EPYC",
-        "Cores, threads": "2, 2",
-        "Memory": "24.0\N{NO-BREAK SPACE}GB",
-        "Software": "torch 2.13",
-    }
-    assert present.where({}) == {}
