@@ -25,7 +25,7 @@ lint: setup
 bench: setup
 	$(BIN)/python -m tools.bench $(ARGS)
 
-.venv/.stamp: requirements.txt
+.venv/.stamp: requirements.txt requirements/web.txt requirements/worker.txt
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Moescope needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + ": name another, as in make PYTHON=python3.12")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --requirement requirements.txt

@@ -9,12 +9,14 @@ import os
 import shutil
 import tempfile
 
+from tests import variables
+
+for _name in variables.of_settings():
+    os.environ.pop(_name, None)
 _data = tempfile.mkdtemp(prefix="moescope-test-")
 atexit.register(shutil.rmtree, _data, ignore_errors=True)
 os.environ["MOESCOPE_DATA"] = _data
 os.environ["DATABASE_URL"] = "postgresql://moescope@/moescope"
-for _name in ("BROKER_URL", "SECRET_KEY", "ALLOWED_HOSTS", "MOESCOPE_POOL"):
-    os.environ.pop(_name, None)
 # Playwright's synchronous API runs an event loop in the test's thread, where Django else refuses the ORM.
 os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
 

@@ -1,6 +1,7 @@
 """Takes the pictures in docs/images from a fresh product: ``python -m tools.screenshots``.
 
-Starts the product on an empty data directory, waits for the first look to end, and photographs it.
+Starts the product on an empty data directory, waits for the first look to end, photographs it, and prints the figures
+that the README quotes from it. On a machine that does nothing else.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
+
+from bench_worker.result import Result
 
 ROOT = Path(__file__).resolve().parent.parent
 IMAGES = ROOT / "docs" / "images"
@@ -55,7 +59,20 @@ def _take(browser: Browser, link: str) -> None:
     page.mouse.move(0, 0)
     page.wait_for_load_state("networkidle")
     page.screenshot(path=IMAGES / "experiment.png")
+    _print_figures(Result.model_validate(page.request.get(f"{page.url}result/").json()))
     browser.close()
+
+
+def _print_figures(result: Result) -> None:
+    machine = result.environment
+    print(f"{machine['name']}, {datetime.now(UTC):%Y-%m-%d}, load {machine['load_average'][0]:.1f}")
+    for run in result.runs:
+        if (summary := run.summary) is not None:
+            shares = sorted(summary.stage_share.items(), key=lambda item: -item[1])
+            stages = ", ".join(f"{stage} {share:.1%}" for stage, share in shares)
+            step_ms, layer_ms = summary.step_us.p50 / 1000, summary.layer_us.p50 / 1000
+            times = f"step {step_ms:.1f} ms, layer {layer_ms:.2f} ms, {summary.step_us.samples} steps"
+            print(f"{run.condition}: {times}; {stages}")
 
 
 if __name__ == "__main__":

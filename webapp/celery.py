@@ -2,21 +2,28 @@
 
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 from celery import Celery
 from celery.signals import worker_process_init
+from kombu import Exchange, Queue
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
 
 from django.conf import settings
 
-from webapp import processes
+from webapp import alive, processes
+
+#: What any worker may do, whatever its pool: no pool's name has a colon.
+ANY_POOL = "any:pool"
 
 app = Celery("moescope")
 app.conf.update(
     broker_url=settings.BROKER_URL or None,
     task_default_queue=settings.MOESCOPE_POOL,
+    task_queues=[Queue(name, Exchange(name), name) for name in (settings.MOESCOPE_POOL, ANY_POOL)],
+    task_routes={"webapp.experiments.tasks.sweep": {"queue": ANY_POOL}},
     accept_content=["json"],
     task_serializer="json",
     task_ignore_result=True,
@@ -32,6 +39,8 @@ app.conf.update(
     },
     beat_schedule_filename=str(settings.MOESCOPE_DATA / "beat" / "schedule"),
 )
+if settings.MOESCOPE_ALIVE:
+    alive.tell(app, Path(settings.MOESCOPE_ALIVE))
 app.set_default()
 app.autodiscover_tasks()
 

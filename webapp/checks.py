@@ -8,10 +8,13 @@ from typing import Any
 
 from django.apps import AppConfig
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.core.checks import CheckMessage, Error, Tags, Warning, register, run_checks
+from django.core.management.base import SystemCheckError
 
 from webapp.ui import finders
 
+#: Tag of what must hold before pages are served; other programs do without.
+SERVING = "serving"
 START = "Start the product with `make run`, or name a running server in the environment:"
 
 
@@ -38,6 +41,32 @@ def pool_is_a_name(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> li
     return [Error(f"MOESCOPE_POOL can't be {settings.MOESCOPE_POOL!r}.", hint=hint, id="moescope.E004")]
 
 
+@register(SERVING, deploy=True)
+def key_is_kept(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    if not settings.SECRET_KEY.startswith(settings.PASSING_KEY):
+        return []
+    hint = "Set SECRET_KEY to a long random text, the same for every web process: `openssl rand -hex 32` makes one."
+    message = "No SECRET_KEY: every start would sign everyone out."
+    return [Error(message, hint=hint, id="moescope.E005")]
+
+
+@register(Tags.security, deploy=True)
+def host_is_named(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    if settings.ALLOWED_HOSTS != settings.LOCAL_HOSTS:
+        return []
+    hint = "Set ALLOWED_HOSTS to the names that browsers use, separated by commas: ALLOWED_HOSTS=moescope.example.org"
+    message = "ALLOWED_HOSTS is not set: requests from other machines are refused."
+    return [Error(message, hint=hint, id="moescope.E006")]
+
+
+@register(Tags.security, deploy=True)
+def pages_come_by_https(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    if settings.MOESCOPE_HTTPS:
+        return []
+    hint = "Set MOESCOPE_HTTPS=true once a proxy serves https; it settles what Django's own warnings ask for."
+    return [Warning("Passwords and pages travel in the clear.", hint=hint, id="moescope.W002")]
+
+
 @register(Tags.staticfiles)
 def npm_packages_are_there(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     absent = finders.missing()
@@ -45,3 +74,10 @@ def npm_packages_are_there(app_configs: Sequence[AppConfig] | None, **kwargs: An
         return []
     names = ", ".join(file.name for file in absent)
     return [Warning(f"Pages lack {names}.", hint="Run `make setup`: it installs the npm packages.", id="moescope.W001")]
+
+
+def refuse_to_serve_badly() -> None:
+    """Raise `SystemCheckError` where something is missing without which pages can't be served well."""
+    found = run_checks(tags=[SERVING], include_deployment_checks=True)
+    if serious := [str(message) for message in found if message.is_serious()]:
+        raise SystemCheckError("\n".join(serious))

@@ -12,20 +12,42 @@ from webapp import state
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
-env = environ.Env()
+#: A variable may also come as the path of a file that holds it, under its name with ``_FILE``, as with Docker secrets.
+env = environ.FileAwareEnv()
 
 #: Everything the product writes lies under this directory.
 MOESCOPE_DATA = Path(env.str("MOESCOPE_DATA", default=str(BASE_DIR / "var"))).expanduser().resolve()
 #: The hardware pool this machine's worker serves, which is also the name of its queue.
 MOESCOPE_POOL = env.str("MOESCOPE_POOL", default="default")
+#: A file that a worker or beat touches as long as it does its work, for health checks; empty: none.
+MOESCOPE_ALIVE = env.str("MOESCOPE_ALIVE", default="")
 
 _running = state.read(MOESCOPE_DATA)
-DATABASE_URL = env.str("DATABASE_URL", default="") or (_running.database_url if _running else "")
-BROKER_URL = env.str("BROKER_URL", default="") or (_running.broker_url if _running else "")
+DATABASE_URL = env.str("DATABASE_URL", default="").strip() or (_running.database_url if _running else "")
+BROKER_URL = env.str("BROKER_URL", default="").strip() or (_running.broker_url if _running else "")
 
-SECRET_KEY = env.str("SECRET_KEY", default="") or state.secret_key(MOESCOPE_DATA) or get_random_secret_key()
-ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]"])
+#: Marks a key that nobody chose; Django's deployment checks know it by this, too.
+PASSING_KEY = "django-insecure-"
+SECRET_KEY = (
+    env.str("SECRET_KEY", default="").strip()
+    or state.secret_key(MOESCOPE_DATA)
+    or PASSING_KEY + get_random_secret_key()
+)
+#: Names that this machine's own browser and its health checks come by; they always count.
+LOCAL_HOSTS = ["127.0.0.1", "localhost", "[::1]"]
+ALLOWED_HOSTS = [*env.list("ALLOWED_HOSTS", default=[]), *LOCAL_HOSTS]
 DEBUG = False
+
+#: Browsers come by https, through a proxy that says so in ``X-Forwarded-Proto``. Off: plain http, as on localhost.
+MOESCOPE_HTTPS = env.bool("MOESCOPE_HTTPS", default=False)
+#: Proxies before this process; as many entries at the end of ``X-Forwarded-For`` are believed.
+MOESCOPE_PROXIES = env.int("MOESCOPE_PROXIES", default=1 if MOESCOPE_HTTPS else 0)
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if MOESCOPE_HTTPS else None
+SECURE_SSL_REDIRECT = SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = MOESCOPE_HTTPS
+SECURE_REDIRECT_EXEMPT = [r"^healthz$"]  # asked from inside, where there is no proxy
+SECURE_HSTS_SECONDS = env.int("MOESCOPE_HSTS_SECONDS", default=31_536_000) if MOESCOPE_HTTPS else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = MOESCOPE_HTTPS
+CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
 
 INSTALLED_APPS = [
     "webapp",

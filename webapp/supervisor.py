@@ -181,9 +181,8 @@ class Product:
                 common,
                 name="Worker",
                 command=[
-                    *celery, "worker", f"--queues={pool}", f"--hostname=moescope-{pool}@%h", "--pool=prefork",
-                    "--concurrency=1", "--without-gossip", "--without-mingle", "--without-heartbeat",
-                    "--loglevel=WARNING",
+                    *celery, "worker", f"--hostname=moescope-{pool}@%h", "--pool=prefork", "--concurrency=1",
+                    "--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel=WARNING",
                 ],
                 log=self.logs / "worker.log",
                 env=self.env | {"TMPDIR": str(self.scratch)},

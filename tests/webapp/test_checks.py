@@ -1,6 +1,8 @@
 from pathlib import Path
 
 import pytest
+from django.core.checks import WARNING
+from django.core.management.base import SystemCheckError
 
 from webapp import checks
 from webapp.ui import finders
@@ -40,3 +42,38 @@ def test_missing_npm_packages_are_named(monkeypatch):
     (message,) = checks.npm_packages_are_there(None)
     assert message.id == "moescope.W001"
     assert message.msg == "Pages lack chart.umd.min.js, htmx.min.js, idiomorph-ext.min.js, pico.classless.min.css."
+
+
+def test_files_that_were_collected_need_no_npm_packages(monkeypatch, settings, tmp_path):
+    """An image holds the collected files alone."""
+    monkeypatch.setattr(finders, "NODE_MODULES", Path("/nowhere"))
+    settings.STATIC_ROOT = tmp_path
+    for name in finders.VENDOR_FILES:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert checks.npm_packages_are_there(None) == []
+
+
+def test_a_key_that_nobody_chose_is_not_served_with(settings):
+    settings.SECRET_KEY = settings.PASSING_KEY + "x" * 50
+    with pytest.raises(SystemCheckError, match=r"moescope.E005\) No SECRET_KEY.*\n.*openssl rand -hex 32"):
+        checks.refuse_to_serve_badly()
+    settings.SECRET_KEY = "x" * 50
+    checks.refuse_to_serve_badly()
+
+
+def test_a_deployment_without_a_host_name_is_told_how_to_give_one(settings):
+    settings.ALLOWED_HOSTS = settings.LOCAL_HOSTS
+    [message] = checks.host_is_named(None)
+    assert message.id == "moescope.E006"
+    assert "ALLOWED_HOSTS=moescope.example.org" in message.hint
+    settings.ALLOWED_HOSTS = ["moescope.example.org", *settings.LOCAL_HOSTS]
+    assert checks.host_is_named(None) == []
+
+
+def test_plain_http_is_warned_about(settings):
+    settings.MOESCOPE_HTTPS = False
+    [message] = checks.pages_come_by_https(None)
+    assert (message.id, message.level) == ("moescope.W002", WARNING)
+    settings.MOESCOPE_HTTPS = True
+    assert checks.pages_come_by_https(None) == []

@@ -101,7 +101,9 @@ def test_the_web_process_never_imports_torch():
         "import sys, webapp.wsgi; from django.urls import get_resolver; get_resolver().reverse_dict;"
         "heavy = {'torch', 'deepspeed', 'zentorch'} & set(sys.modules); sys.exit(str(heavy) if heavy else 0)"
     )
-    env = os.environ | {"DJANGO_SETTINGS_MODULE": "webapp.settings", "DATABASE_URL": "postgresql://u@h/d"}
+    env = os.environ | {
+        "DJANGO_SETTINGS_MODULE": "webapp.settings", "DATABASE_URL": "postgresql://u@h/d", "SECRET_KEY": "x" * 50,
+    }  # fmt: skip
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

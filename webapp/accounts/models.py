@@ -1,4 +1,4 @@
-"""Who works here, and the links that let someone in once."""
+"""Who works here, the links that let someone in once, and the tries to get in."""
 
 from __future__ import annotations
 
@@ -44,6 +44,23 @@ class SignInLink(models.Model):
         if not link.filter(used_at=None, expires_at__gt=now, user__is_active=True).update(used_at=now):
             return None
         return link.get().user
+
+
+class SignInTry(models.Model):
+    """A password that was tried for a name, from an address, in the last quarter of an hour; see `throttle`."""
+
+    name = models.CharField(max_length=150)
+    address = models.GenericIPAddressField(null=True)
+    at = models.DateTimeField(db_index=True)
+
+    class Meta:
+        indexes = (
+            models.Index(fields=("name", "at"), name="sign_in_try_for_name"),
+            models.Index(fields=("address", "at"), name="sign_in_try_from_address"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.name} from {self.address}, {self.at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _hash(token: str) -> str:

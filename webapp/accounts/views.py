@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from datetime import timedelta
 from typing import Any
 
 from django.contrib import messages
@@ -9,6 +11,7 @@ from django.contrib.auth import login, update_session_auth_hash
 from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.forms import AuthenticationForm, PasswordChangeForm, SetPasswordForm
 from django.contrib.auth.views import LoginView
+from django.core.exceptions import ValidationError
 from django.forms import BaseForm
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -17,17 +20,46 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 from django.views.generic import FormView
 
+from webapp.accounts import throttle
 from webapp.accounts.models import SignInLink, User
+
+
+class SignInForm(AuthenticationForm):
+    """Name and password, tried so often and no oftener; ``wait`` is how long it is too often by."""
+
+    wait: timedelta | None = None
+
+    def clean(self) -> dict[str, Any]:
+        name = self.cleaned_data.get("username")
+        if name is None:
+            return self.cleaned_data
+        assert self.request is not None
+        self.wait = throttle.admit(name, throttle.address_of(self.request))
+        if self.wait is not None:
+            minutes = math.ceil(self.wait / timedelta(minutes=1))
+            raise ValidationError(f"Too many tries. Wait {minutes} minute{'s' if minutes > 1 else ''}, then try again.")
+        cleaned = super().clean()
+        throttle.forget(name)
+        return cleaned
 
 
 class SignIn(LoginView):
     template_name = "accounts/sign_in.html"
     redirect_authenticated_user = True
+    authentication_form = SignInForm
 
     def get_form(self, form_class: type[AuthenticationForm] | None = None) -> AuthenticationForm:
         form = super().get_form(form_class)
         form.label_suffix = ""
         return form
+
+    def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
+        assert isinstance(form, SignInForm)
+        response = super().form_invalid(form)
+        if form.wait is not None:
+            response.status_code = 429
+            response["Retry-After"] = str(math.ceil(form.wait.total_seconds()))
+        return response
 
 
 @require_GET  # not HEAD: a preview of the link must not use it up

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from django import forms
@@ -38,9 +38,31 @@ class AskingForm(forms.Form):
         def asked(self) -> Experiment:
             """What the form says now, sent or not. Raises `SpecError`."""
 
-    def __init__(self, data: Mapping[str, Any] | None = None, *, library: Library, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        data: Mapping[str, Any] | None = None,
+        *,
+        library: Library,
+        pools: Sequence[str] = (),
+        pool: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """``pools`` are offered where there is a choice, ``pool`` first."""
         super().__init__(data, **kwargs)
         self.library = library
+        if len(pools) > 1:
+            self.fields["pool"] = forms.ChoiceField(
+                label="Pool",
+                choices=_same(pools),
+                initial=pool,
+                help_text="The machines that may measure it: a worker of this pool takes it.",
+                error_messages={"invalid_choice": f"%(value)s is not one of {', '.join(pools)}."},
+            )
+
+    @property
+    def pool_name(self) -> str | None:
+        """The pool that the form names, sent or not; None where it offers none."""
+        return str(self["pool"].value()) if "pool" in self.fields else None
 
     def clean(self) -> None:
         try:
@@ -49,20 +71,20 @@ class AskingForm(forms.Form):
             for problem in error.errors:
                 self.say(problem)
 
-    def passes(self, check: Callable[[Experiment], None]) -> bool:
+    def passes(self, check: Callable[[Experiment, str | None], None]) -> bool:
         """Whether the experiment passes ``check``, which raises `SpecError` or `DoesNotFit`; the form says why not."""
         try:
-            check(self.experiment)
+            check(self.experiment, self.pool_name)
         except SpecError as error:
             self.say(error)
         except DoesNotFit as error:
             self.add_error(None, str(error))
         return not self.errors
 
-    def outlook(self, look: Callable[[Experiment], Outlook]) -> Outlook | None:
+    def outlook(self, look: Callable[[Experiment, str | None], Outlook]) -> Outlook | None:
         """What the experiment would take as the form stands; None while it asks for nothing that can be run."""
         try:
-            return look(self.asked())
+            return look(self.asked(), self.pool_name)
         except SpecError:
             return None
 
@@ -85,13 +107,13 @@ class ExperimentForm(AskingForm):
         self.fields["vary_values"] = _text("Its values", fields.values_help(varied))
 
     @classmethod
-    def showing(cls, document: Mapping[str, Any], library: Library) -> Self | None:
+    def showing(cls, document: Mapping[str, Any], library: Library, **where: Any) -> Self | None:
         """The form that asks for ``document``, or None where its fields can't say all of it."""
         try:
             texts = fields.texts_of(Experiment.model_validate(document, context=library), library)
         except SpecError:
             return None
-        return None if texts is None else cls(library=library, initial=texts)
+        return None if texts is None else cls(library=library, initial=texts, **where)
 
     @property
     def document(self) -> dict[str, Any]:
@@ -141,9 +163,9 @@ class DocumentForm(AskingForm):
     )
 
     @classmethod
-    def showing(cls, document: Mapping[str, Any], library: Library) -> Self:
+    def showing(cls, document: Mapping[str, Any], library: Library, **where: Any) -> Self:
         text = json.dumps(fields.in_order(document), indent=2, ensure_ascii=False)
-        return cls(library=library, initial={"document": text})
+        return cls(library=library, initial={"document": text}, **where)
 
     def asked(self) -> Experiment:
         return parse_experiment(str(self["document"].value() or "").encode(), self.library)
@@ -215,5 +237,5 @@ def _field(ask: Ask, library: Library) -> forms.CharField:
     return _text(ask.label, fields.described(ask.path), widget, initial)
 
 
-def _same(values: list[str]) -> list[tuple[str, str]]:
+def _same(values: Sequence[str]) -> list[tuple[str, str]]:
     return [(value, value) for value in values]

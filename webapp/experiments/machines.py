@@ -83,6 +83,12 @@ def of_this_worker(pool: str) -> Machine | None:
     return Machine.objects.filter(pool=pool, host=socket.gethostname()).order_by("-last_seen").first()
 
 
+def pools() -> list[str]:
+    """The pools that workers have served, and the one that experiments go to unless told otherwise, by name."""
+    seen = Machine.objects.order_by().values_list("pool", flat=True).distinct()
+    return sorted({*seen, settings.MOESCOPE_POOL})
+
+
 def of_pool(pool: str) -> list[Machine]:
     """The latest state of every computer that serves ``pool``."""
     return list(Machine.objects.filter(pool=pool).order_by("host", "-last_seen").distinct("host"))
@@ -92,11 +98,6 @@ def latest() -> list[Machine]:
     """The latest state of every computer in every pool, by pool and host, without details."""
     rows = Machine.objects.defer("details").order_by("pool", "host", "-last_seen")
     return list(rows.distinct("pool", "host"))
-
-
-def pools() -> list[str]:
-    """Pools that a worker has ever served here."""
-    return list(Machine.objects.order_by("pool").values_list("pool", flat=True).distinct())
 
 
 def history(machine: Machine) -> list[Machine]:

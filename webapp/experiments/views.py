@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.core.paginator import Paginator
@@ -14,7 +14,7 @@ from django.views.decorators.vary import vary_on_headers
 from bench_worker import spec
 from webapp.experiments import export, machines, memory, page, queue
 from webapp.experiments.filters import ExperimentFilter
-from webapp.experiments.forms import AskingForm, DocumentForm, ExperimentForm
+from webapp.experiments.forms import DocumentForm, ExperimentForm
 from webapp.experiments.models import Experiment, Machine
 from webapp.traces.store import traces_library
 
@@ -53,29 +53,33 @@ def new(request: HttpRequest) -> HttpResponse:
     as_json = request.GET.get("as") == "json"
     library = traces_library()
     source = _source(request)
-    pools, pool = _pools(request, source)
+    usual = source.pool if source else settings.MOESCOPE_POOL
+    where: dict[str, Any] = {"pools": machines.pools(), "pool": request.POST.get("pool", usual)}
     form: DocumentForm | ExperimentForm
     if request.method != "POST":
-        form = _blank(source, library, as_json)
+        form = _blank(source, library, as_json, where)
     elif "switch" in request.POST:
-        form = _switched(request, library, as_json)
+        form = _switched(request, library, as_json, where)
     else:
-        form = _kind(as_json)(request.POST, library=library)
-        if form.is_valid() and form.passes(lambda asked: memory.check(asked, pool)):
-            return redirect(queue.enqueue(form.experiment, author=member(request), pool=pool))
-    context = {"form": form, "as_json": isinstance(form, DocumentForm), "source": source, "pools": pools, "pool": pool}
-    status = 422 if form.is_bound and form.errors else 200
-    return render(request, "experiments/new.html", context | _outlook(form, pool), status=status)
+        form = _kind(as_json)(request.POST, library=library, **where)
+        if form.is_valid() and form.passes(memory.check):
+            return redirect(queue.enqueue(form.experiment, author=member(request), pool=form.pool_name))
+    context = {
+        "form": form,
+        "as_json": isinstance(form, DocumentForm),
+        "source": source,
+        "outlook": form.outlook(memory.outlook),
+    }
+    return render(request, "experiments/new.html", context, status=422 if form.is_bound and form.errors else 200)
 
 
 @require_POST
 def plan(request: HttpRequest) -> HttpResponse:
     """What the experiment would take as the form stands now; nothing is queued."""
     as_json = request.GET.get("as") == "json"
-    form = _kind(as_json)(request.POST, library=traces_library())
-    _, pool = _pools(request, None)
-    context = {"form": form, "as_json": as_json, "pool": pool}
-    return render(request, "experiments/new.html#plan", context | _outlook(form, pool))
+    form = _kind(as_json)(request.POST, library=traces_library(), pools=machines.pools())
+    context = {"form": form, "as_json": as_json, "outlook": form.outlook(memory.outlook)}
+    return render(request, "experiments/new.html#plan", context)
 
 
 @require_safe
@@ -141,42 +145,33 @@ def _kind(as_json: bool) -> type[DocumentForm] | type[ExperimentForm]:
 
 
 def _source(request: HttpRequest) -> Experiment | None:
-    """The experiment to start from."""
+    """The experiment to start from, ``?from=ID``."""
     number = request.GET.get("from", "")
     return visible(int(number)) if number.isdecimal() and len(number) < 18 else None
 
 
-def _pools(request: HttpRequest, source: Experiment | None) -> tuple[list[str], str]:
-    """The pools to choose from, and the chosen one: as sent, else the source's, else this installation's own."""
-    usual = settings.MOESCOPE_POOL
-    pools = sorted({usual, *machines.pools()})
-    chosen = request.POST.get("pool") or (source.pool if source else usual)
-    return pools, chosen if chosen in pools else usual
-
-
-def _outlook(form: AskingForm, pool: str) -> dict[str, object]:
-    return {"outlook": form.outlook(lambda asked: memory.outlook(asked, pool))}
-
-
-def _blank(source: Experiment | None, library: spec.Library, as_json: bool) -> DocumentForm | ExperimentForm:
+def _blank(
+    source: Experiment | None, library: spec.Library, as_json: bool, where: dict[str, Any]
+) -> DocumentForm | ExperimentForm:
     """An empty form, or one filled from ``source``: as JSON where the fields can't say all of it."""
     if source is not None:
-        if as_json:
-            return DocumentForm.showing(source.document, library)
-        return ExperimentForm.showing(source.document, library) or DocumentForm.showing(source.document, library)
+        as_document = DocumentForm.showing(source.document, library, **where)
+        return as_document if as_json else ExperimentForm.showing(source.document, library, **where) or as_document
     if as_json:
-        return DocumentForm.showing(ExperimentForm(library=library).document, library)
-    return ExperimentForm(library=library)
+        return DocumentForm.showing(ExperimentForm(library=library).document, library, **where)
+    return ExperimentForm(library=library, **where)
 
 
-def _switched(request: HttpRequest, library: spec.Library, as_json: bool) -> DocumentForm | ExperimentForm:
+def _switched(
+    request: HttpRequest, library: spec.Library, as_json: bool, where: dict[str, Any]
+) -> DocumentForm | ExperimentForm:
     """The other form with the same content; the one that was posted, with its errors, where that can't be done."""
     if not as_json:
-        return DocumentForm.showing(ExperimentForm(request.POST, library=library).document, library)
-    posted = DocumentForm(request.POST, library=library)
+        return DocumentForm.showing(ExperimentForm(request.POST, library=library).document, library, **where)
+    posted = DocumentForm(request.POST, library=library, **where)
     if not posted.is_valid():
         return posted
-    form = ExperimentForm.showing(posted.experiment.document(), library)
+    form = ExperimentForm.showing(posted.experiment.document(), library, **where)
     if form is None:
         posted.add_error("document", "The form has no fields for some of this; queue it from here.")
     return form or posted

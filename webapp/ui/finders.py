@@ -21,8 +21,10 @@ NODE_MODULES = Path(settings.BASE_DIR) / "webapp" / "node_modules"
 
 
 def missing() -> list[Path]:
-    """Files that ``npm ci`` should have brought and that are not there."""
-    return [file for name in VENDOR_FILES.values() if not (file := NODE_MODULES / name).is_file()]
+    """Files that ``npm ci`` should have brought, and that are neither there nor among the collected static files."""
+    collected = Path(settings.STATIC_ROOT or "/nowhere")
+    absent = (source for served, source in VENDOR_FILES.items() if not (collected / served).is_file())
+    return [file for source in absent if not (file := NODE_MODULES / source).is_file()]
 
 
 class VendorFinder(BaseFinder):

@@ -12,7 +12,7 @@ from django.core.management import CommandError, call_command
 
 from bench_worker.result import Result
 from tests.webapp.experiments import make
-from webapp.experiments import launch, queue
+from webapp.experiments import launch, machines, queue
 from webapp.experiments.management.commands import bench
 from webapp.experiments.models import Experiment, State
 from webapp.experiments.perform import perform
@@ -80,6 +80,22 @@ def test_a_canceled_experiment_is_not_done(file: Path, monkeypatch: pytest.Monke
     with pytest.raises(CommandError, match=r"was canceled") as failed:
         call_command("bench", str(file), "--wait")
     assert failed.value.returncode == 1
+
+
+def test_it_queues_in_the_pool_that_is_named(file: Path) -> None:
+    machines.register_this(make.MACHINE, "cuda")
+    call_command("bench", str(file), "--pool", "cuda")
+    assert Experiment.objects.get().pool == "cuda"
+
+
+def test_a_pool_that_nobody_serves_is_refused_with_exit_code_2(file: Path) -> None:
+    machines.register_this(make.MACHINE, "cuda")
+    with pytest.raises(
+        CommandError, match=r"^--pool: 'cudda' is not one that a worker has served: cuda, default.$"
+    ) as refused:
+        call_command("bench", str(file), "--pool", "cudda")
+    assert refused.value.returncode == 2
+    assert not Experiment.objects.exists()
 
 
 @pytest.mark.parametrize(

@@ -250,40 +250,53 @@ def test_a_clone_of_nothing_is_not_found_or_starts_empty(signed_in: Any, source:
 # Where it runs
 
 
-def test_with_one_pool_there_is_nothing_to_choose(signed_in: Any) -> None:
+@pytest.fixture
+def two_pools() -> None:
+    machines.register_this(make.MACHINE, "cuda")
+
+
+def test_without_a_choice_no_pool_is_asked_for(signed_in: Any) -> None:
     machines.register_this(make.MACHINE, "default")
-    assert 'name="pool"' not in signed_in.get(NEW).content.decode()
-
-
-def test_the_chosen_pool_gets_the_experiment(signed_in: Any) -> None:
-    machines.register_this(make.MACHINE, "gpu")
-    page = signed_in.get(NEW)
-    assert (page.context["pools"], page.context["pool"]) == (["default", "gpu"], "default")
-    signed_in.post(NEW, texts() | {"pool": "gpu"})
-    assert Experiment.objects.get().pool == "gpu"
-
-
-def test_an_unknown_pool_is_not_queued_into(signed_in: Any) -> None:
-    signed_in.post(NEW, texts() | {"pool": "nowhere"})
+    assert "pool" not in signed_in.get(NEW).context["form"].fields
+    signed_in.post(NEW, texts(pool="elsewhere"))
     assert Experiment.objects.get().pool == "default"
 
 
-def test_what_it_takes_is_told_for_the_chosen_pool(signed_in: Any) -> None:
-    machines.register_this(make.MACHINE, "gpu")
-    assert "No worker has registered yet" in signed_in.post(PLAN, texts()).content.decode()
-    assert "on test bench" in signed_in.post(PLAN, texts() | {"pool": "gpu"}).content.decode()
+@pytest.mark.parametrize("address", [NEW, AS_JSON])
+def test_the_pools_that_were_seen_are_offered(signed_in: Any, two_pools: None, address: str) -> None:
+    form = signed_in.get(address).context["form"]
+    assert form.fields["pool"].choices == [("cuda", "cuda"), ("default", "default")]
+    assert form["pool"].value() == "default"
 
 
-def test_what_does_not_fit_into_the_chosen_pool_is_refused(signed_in: Any) -> None:
-    machines.register_this(make.MACHINE | {"memory_bytes": 1_000_000_000}, "gpu")
-    assert signed_in.post(NEW, texts() | {"pool": "gpu"}).status_code == 422
-    assert signed_in.post(NEW, texts()).status_code == 302
+@pytest.mark.parametrize(
+    ("address", "sent"),
+    [(NEW, texts(pool="cuda")), (AS_JSON, {"document": json.dumps(make.document()), "pool": "cuda"})],
+)
+def test_the_experiment_waits_in_the_chosen_pool(signed_in: Any, two_pools: None, address: str, sent: Any) -> None:
+    signed_in.post(address, sent)
+    assert Experiment.objects.get().pool == "cuda"
 
 
-def test_a_clone_stays_in_its_pool(signed_in: Any, member: Any) -> None:
-    machines.register_this(make.MACHINE, "gpu")
-    row = queue.enqueue(make.experiment(), author=member, pool="gpu")
-    assert signed_in.get(f"{NEW}?from={row.pk}").context["pool"] == "gpu"
+def test_a_pool_that_is_not_offered_is_refused(signed_in: Any, two_pools: None) -> None:
+    response = signed_in.post(NEW, texts(pool="elsewhere"))
+    assert errors_at(response, "pool") == ["elsewhere is not one of cuda, default."]
+    assert not Experiment.objects.exists()
+
+
+def test_what_fits_is_asked_of_the_chosen_pool(signed_in: Any) -> None:
+    machines.register_this(make.MACHINE, "default")
+    machines.register_this(make.MACHINE | {"fingerprint": "small", "memory_bytes": 1_000_000_000}, "small")
+    assert "It does not fit" in signed_in.post(PLAN, texts(pool="small")).content.decode()
+    assert "It does not fit" not in signed_in.post(PLAN, texts(pool="default")).content.decode()
+    assert signed_in.post(NEW, texts(pool="small")).status_code == 422
+
+
+def test_the_pool_stays_chosen_from_the_form_to_the_document_and_in_a_clone(signed_in: Any, two_pools: None) -> None:
+    switched = signed_in.post(NEW, texts(pool="cuda") | {"switch": "json"}).context["form"]
+    assert switched["pool"].value() == "cuda"
+    row = queue.enqueue(make.experiment(), author=None, pool="cuda")
+    assert signed_in.get(f"{NEW}?from={row.pk}").context["form"]["pool"].value() == "cuda"
 
 
 # What it takes

@@ -139,7 +139,7 @@ def test_the_web_process_never_imports_torch() -> None:
         "[load_command_class(app, name) for name, app in get_commands().items() if app.startswith('webapp')];"
         "print({'torch', 'deepspeed', 'zentorch'} & set(sys.modules))"
     )
-    environment: dict[str, Any] = os.environ | {"DJANGO_SETTINGS_MODULE": "webapp.settings"}
+    environment: dict[str, Any] = os.environ | {"DJANGO_SETTINGS_MODULE": "webapp.settings", "SECRET_KEY": "x" * 50}
     said = subprocess.run(
         [sys.executable, "-c", code], cwd=settings.BASE_DIR, env=environment, capture_output=True, text=True, check=True
     )

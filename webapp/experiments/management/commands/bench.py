@@ -1,4 +1,4 @@
-"""``manage.py bench FILE [--wait] [--out RESULT]``: queue an experiment file on the running product."""
+"""``manage.py bench FILE [--pool POOL] [--wait] [--out RESULT]``: queue an experiment file on the running product."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from bench_worker.errors import DoesNotFit, SpecError
 from bench_worker.spec import read_experiment
-from webapp.experiments import export, memory, present, queue
+from webapp.experiments import export, machines, memory, present, queue
 from webapp.experiments.models import Experiment, State
 from webapp.traces.store import traces_library
 
@@ -25,18 +25,22 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("file", type=Path)
+        parser.add_argument("--pool", help="the pool whose workers may take it; without it the default one")
         parser.add_argument("--wait", action="store_true", help="follow it to its end; exit 0 only if it is done")
         parser.add_argument("--out", type=Path, metavar="RESULT", help="wait, and write the result file here")
 
-    def handle(self, *args: Any, file: Path, wait: bool, out: Path | None, **options: Any) -> None:
+    def handle(self, *args: Any, file: Path, pool: str | None, wait: bool, out: Path | None, **options: Any) -> None:
+        if pool is not None and pool not in (known := machines.pools()):
+            sentence = f"--pool: {pool!r} is not one that a worker has served: {', '.join(known)}."
+            raise CommandError(sentence, returncode=BAD_EXPERIMENT)
         try:
             experiment = read_experiment(file, traces_library())
-            memory.check(experiment)
+            memory.check(experiment, pool)
         except SpecError as error:
             raise CommandError(str(error), returncode=BAD_EXPERIMENT) from None
         except DoesNotFit as error:
             raise CommandError(str(error), returncode=DOES_NOT_FIT) from None
-        row = queue.enqueue(experiment, author=None)
+        row = queue.enqueue(experiment, author=None, pool=pool)
         self.stdout.write(str(row.pk))
         self.stdout.flush()
         if wait or out is not None:
