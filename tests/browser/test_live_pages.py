@@ -36,7 +36,8 @@ def advance(row: Experiment, done: int, finished: int) -> None:
     """The worker's next heartbeat."""
     runs = [run.model_dump(mode="json", include={"variant", "condition", "status", "summary"})
             for run in make.result(make.experiment()).runs[:finished]]  # fmt: skip
-    progress = {"phase": "measure", "done": done, "total": 10, "variant": "none", "condition": "1×16", "since": 0}
+    steps = {"done": done, "total": 10, "since": 0}
+    progress = {"phase": "measure", "variant": "none", "condition": "1×16", "steps": steps}
     queue.beat(queue.fence_of(row), progress, runs)
 
 

@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection
@@ -39,7 +40,7 @@ def perform(row: Experiment, shutting_down: Callable[[], bool]) -> None:
 def _perform(row: Experiment, fence: queue.Fence, directory: Path, shutting_down: Callable[[], bool]) -> None:
     command = write_inputs(row, directory)
     limit_s = row.document["measure"]["max_seconds"] + launch.GRACE_S
-    beat = _Beat(fence, shutting_down)
+    beat = _Beat(row, shutting_down)
     ended = launch.watch(command, directory=settings.BASE_DIR, limit_s=limit_s, beat=beat)
     beat.write(ended.report)
     last_output = ended.report.last_output
@@ -74,10 +75,11 @@ def write_inputs(row: Experiment, directory: Path) -> list[str]:
 class _Beat:
     """Writes the report to the row and answers whether to stop. A database that is away for a moment is waited for."""
 
-    def __init__(self, fence: queue.Fence, shutting_down: Callable[[], bool]) -> None:
-        self.fence = fence
+    def __init__(self, row: Experiment, shutting_down: Callable[[], bool]) -> None:
+        self.fence, self.pool = queue.fence_of(row), row.pool
         self.shutting_down = shutting_down
-        self.since: dict[str, float] = {}
+        self.machine_is_known = row.machine is not None
+        self.steps: dict[str, float] = {}
         self.runs_written = 0
 
     def __call__(self, report: launch.Report) -> str | None:
@@ -87,15 +89,31 @@ class _Beat:
         return None if order is queue.Order.GO_ON else order
 
     def write(self, report: launch.Report) -> queue.Order:
-        progress = report.progress
-        if progress:
-            progress = {**progress, "since": self.since.setdefault(progress["phase"], time.time())}
+        progress = self._with_steps(report.progress)
         news = report.runs if len(report.runs) != self.runs_written else None
         try:
             order = queue.beat(self.fence, progress, news)
+            self._tell_the_machine()
         except (OperationalError, InterfaceError) as error:
             log.warning("Heartbeat of experiment %s not written: %s", self.fence.experiment, error)
             connection.close()
             return queue.Order.GO_ON
         self.runs_written = len(report.runs)
         return order
+
+    def _with_steps(self, progress: dict[str, Any]) -> dict[str, Any]:
+        """The program's event and, since its first step, ``steps``: how far the steps are, also while the next corner
+        is prepared, and since when they run."""
+        if progress.get("phase") == "measure":
+            since = self.steps.get("since", time.time())
+            self.steps = {"done": progress["done"], "total": progress["total"], "since": since}
+        return {**progress, "steps": self.steps} if self.steps else progress
+
+    def _tell_the_machine(self) -> None:
+        """A worker that has just started takes its first experiment before its machine is registered."""
+        if self.machine_is_known:
+            return
+        machine = machines.of_this_worker(self.pool)
+        if machine is not None:
+            queue.held(self.fence).update(machine=machine)
+            self.machine_is_known = True

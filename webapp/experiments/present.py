@@ -163,18 +163,18 @@ def now(progress: Mapping[str, Any], at: datetime) -> Now:
     """From the worker's last progress event; ``left_s`` is what the rest takes at the pace so far."""
     if not progress:
         return Now("starting the measuring program", None, None)
-    done, total = progress["done"], progress["total"]
-    where = ", ".join(
-        f"{name} {progress[key]}"
-        for key, name in (("variant", "variant"), ("condition", "corner"))
-        if progress.get(key)
-    )
+    steps = progress.get("steps")
     doing = PHASES.get(progress["phase"], progress["phase"])
-    if progress["phase"] != "measure":
-        return Now(f"{doing}{', ' if where else ''}{where}", None, None)
-    elapsed_s = at.timestamp() - progress["since"]
-    left_s = elapsed_s * (total - done) / done if done and elapsed_s > 0 else None
-    return Now(f"step {done:,} of {total:,}, {where}", round(100 * done / max(total, 1)), left_s)
+    if progress["phase"] == "measure" and steps:
+        doing = f"step {steps['done']:,} of {steps['total']:,}"
+    names = (("variant", "variant"), ("condition", "corner"))
+    doing = ", ".join([doing, *(f"{name} {progress[key]}" for key, name in names if progress.get(key))])
+    if not steps:
+        return Now(doing, None, None)
+    done, total = steps["done"], steps["total"]
+    elapsed_s = at.timestamp() - steps["since"]
+    left_s = elapsed_s * (total - done) / done if 0 < done < total and elapsed_s > 0 else None
+    return Now(doing, round(100 * done / max(total, 1)), left_s)
 
 
 def step_stages_ms(steps: Steps, scale: Scale) -> dict[str, list[float]]:

@@ -31,8 +31,8 @@ def measuring(author: Any, finished: int = 1, **changes: Any) -> Experiment:
     row = run(author, **changes)
     runs = make.result(make.experiment(**changes)).runs[:finished]
     so_far = [r.model_dump(mode="json", include={"variant", "condition", "status", "summary"}) for r in runs]
-    progress = {"phase": "measure", "done": 3, "total": 5, "variant": "none", "condition": "1×16",
-                "since": timezone.now().timestamp() - 60}  # fmt: skip
+    steps = {"done": 3, "total": 5, "since": timezone.now().timestamp() - 60}
+    progress = {"phase": "measure", "variant": "none", "condition": "1×16", "steps": steps}
     queue.beat(queue.fence_of(row), progress, so_far)
     return row
 

@@ -363,3 +363,19 @@ def test_the_page_has_one_heading(signed_in: Any) -> None:
 
 def test_names_of_pages() -> None:
     assert reverse("experiments:new") == NEW
+
+
+@pytest.mark.parametrize("count", [1, 12])
+def test_the_queries_do_not_grow(
+    signed_in: Any, member: Any, count: int, django_assert_num_queries: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(count):
+        monkeypatch.setattr(machines.socket, "gethostname", lambda number=number: f"host {number}")
+        machines.register_this(make.MACHINE, f"pool {number % 3}")
+        row = queue.enqueue(make.experiment(), author=member)
+    with django_assert_num_queries(7):  # session, user; traces, pools; the trace, the pool's machines, those like it
+        signed_in.get(NEW)
+    with django_assert_num_queries(7):
+        signed_in.post(PLAN, texts())
+    with django_assert_num_queries(8):  # and the experiment to start from
+        signed_in.get(f"{NEW}?from={row.pk}")

@@ -108,6 +108,22 @@ def test_the_pages_queries_do_not_grow_with_the_runs(
         signed_in.get(row.get_absolute_url())
 
 
+@pytest.mark.parametrize("count", [1, 12])
+def test_the_queries_of_the_other_states_do_not_grow(
+    signed_in: Any, member: Any, count: int, django_assert_num_queries: Any
+) -> None:
+    for _ in range(count):
+        running = measuring(member)
+    for _ in range(count):
+        waiting = put(member)
+    with django_assert_num_queries(3):  # session, user; experiment
+        signed_in.get(running.get_absolute_url())
+    with django_assert_num_queries(5):  # session, user; experiment, those ahead, its pool's machines
+        signed_in.get(waiting.get_absolute_url())
+    with django_assert_num_queries(3):
+        signed_in.get(f"{waiting.get_absolute_url()}describe/")
+
+
 def test_a_wrong_result_is_named_and_has_no_times(signed_in: Any, member: Any) -> None:
     text = text_of(signed_in.get(done(member, wrong=frozenset(["none"])).get_absolute_url()))
     assert "none wrong result wrong result" in text
