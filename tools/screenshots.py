@@ -39,6 +39,7 @@ def main() -> int:
                     _take(playwright.chromium.launch(executable_path=chromium, args=BROWSER_ARGS), link)
             finally:
                 product.terminate()
+                product.communicate()  # it says good-bye: someone must listen
     return 0
 
 
@@ -55,7 +56,7 @@ def _take(browser: Browser, link: str) -> None:
     page = context.new_page()
     page.goto(link)
     page.goto(f"{link.partition('/sign-in/')[0]}/experiments/1/")
-    page.get_by_role("heading", name="Where a step's time goes").wait_for(timeout=PATIENCE_MS)
+    page.locator('a[href$="/result/"]').wait_for(timeout=PATIENCE_MS)  # there once all of it is
     page.mouse.move(0, 0)
     page.wait_for_load_state("networkidle")
     page.screenshot(path=IMAGES / "experiment.png")

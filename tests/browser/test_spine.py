@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,9 +37,16 @@ class Product(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
+def data() -> Iterator[str]:
+    """Not below pytest's own directory: another test run closes that to the user who runs Postgres."""
+    with tempfile.TemporaryDirectory(prefix="m-") as directory:
+        yield directory
+
+
+@pytest.fixture(scope="module")
+def product(data: str) -> Iterator[Product]:
     """``manage.py up`` on an empty data directory and a free port, as `make run` starts it."""
-    command = [sys.executable, "manage.py", "up", "--port", "0", "--data", str(tmp_path_factory.mktemp("data"))]
+    command = [sys.executable, "manage.py", "up", "--port", "0", "--data", data]
     own = {"DJANGO_SETTINGS_MODULE", "DATABASE_URL", "BROKER_URL", "MOESCOPE_DATA"}  # the test run's
     environment = {name: value for name, value in os.environ.items() if name not in own}
     with subprocess.Popen(
