@@ -14,6 +14,8 @@ from typing import Any
 import psutil
 import torch
 
+from bench_worker import gpus, host
+
 PACKAGES = ("torch", "deepspeed", "zentorch", "numpy")
 
 
@@ -32,67 +34,60 @@ def available_bytes(on: torch.device) -> int:
 
 
 def machine(threads: int | None = None) -> dict[str, Any]:
-    """Hardware and software as JSON. ``fingerprint`` is a short hash of what decides how fast a run is."""
-    gpus = [_gpu(i) for i in range(torch.cuda.device_count())]
+    """Hardware, software and settings as JSON, with the `fingerprint` of them, and their ``state`` at this moment."""
+    cpus = host.usable_cpus()
+    told = gpus.query() if torch.cuda.is_available() else {}
+    found = [_gpu(i, told) for i in range(torch.cuda.device_count())]
     limit, _ = _cgroup_memory()
     total = psutil.virtual_memory().total
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    host = {
-        "device": gpus[0]["name"] if gpus else "cpu",
-        "cpu": _cpu_name(),
-        "cores": cores,
-        "memory_bytes": min(total, limit) if limit is not None else total,
-        "gpus": gpus,
-        "system": f"{platform.system()} {platform.machine()}",
-        "versions": {name: version for name in PACKAGES if (version := _version(name))},
-        "driver": _driver() if gpus else None,
-    }
-    rounded = {**host, "memory_bytes": round(host["memory_bytes"] / 2**30)}  # a reboot moves it by a few pages
-    fingerprint = hashlib.sha256(json.dumps(rounded, sort_keys=True).encode()).hexdigest()[:12]
-    return {
-        "name": _name(host, cores),
-        "fingerprint": fingerprint,
-        **host,
-        "threads": threads or torch.get_num_threads(),
-        "python": platform.python_version(),
+    facts = {
+        "device": found[0]["name"] if found else "cpu",
+        "cpu": host.cpu_name(),
+        "sockets": host.sockets(),
+        "cores": len(cpus),
+        "cpu_quota": host.cpu_quota(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "governor": host.governor(cpus),
+        "memory_bytes": min(total, limit) if limit is not None else total,
+        "gpus": [{name: value for name, value in gpu.items() if name != "state"} for gpu in found],
+        "driver": next((facts["driver"] for facts in told.values()), None),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "versions": {name: version for name in PACKAGES if (version := _version(name))},
+        "threads": threads or torch.get_num_threads(),
         "commit": _commit(),
-        "load_average": list(os.getloadavg()),
     }
+    state = host.state(cpus) | {"gpus": [gpu["state"] for gpu in found]}
+    return {"name": _name(facts), "fingerprint": fingerprint(facts), **facts, "state": state}
 
 
-def _name(host: dict[str, Any], cores: int) -> str:
-    if host["gpus"]:
-        return f"{len(host['gpus'])}× {host['gpus'][0]['name']}"
-    return f"{host['cpu']}, {cores} cores"
+def fingerprint(facts: dict[str, Any]) -> str:
+    """A short hash of what decides how fast a run is. Memory counts in whole GiB: a reboot moves it by a few pages."""
+    rounded = {**facts, "memory_bytes": round(facts["memory_bytes"] / 2**30)}
+    return hashlib.sha256(json.dumps(rounded, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def _cpu_name() -> str:
-    """The processor's model name, as the system tells it."""
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+def _name(facts: dict[str, Any]) -> str:
+    if facts["gpus"]:
+        return f"{len(facts['gpus'])}× {facts['gpus'][0]['name']}"
+    return f"{facts['cpu']}, {facts['cores']} cores"
 
 
-def _gpu(index: int) -> dict[str, Any]:
+def _gpu(index: int, told: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """What torch knows of a GPU, and what the driver's tool ``told`` of it; ``state`` is of this moment."""
     properties = torch.cuda.get_device_properties(index)
+    more = told.get(gpus.bare(str(properties.uuid)), {})
     return {
         "name": properties.name,
         "memory_bytes": properties.total_memory,
         "capability": f"{properties.major}.{properties.minor}",
         "multiprocessors": properties.multi_processor_count,
+        "max_clock_mhz": more.get("max_clock_mhz"),
+        "power_limit_w": more.get("power_limit_w"),
+        "state": {
+            name: more.get(name) for name in ("clock_mhz", "memory_clock_mhz", "temperature_c", "power_w", "slowed_by")
+        },
     }
-
-
-def _driver() -> str | None:
-    try:
-        query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-        return subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout.split("\n")[0]
-    except (OSError, subprocess.SubprocessError):
-        return None
 
 
 def _version(package: str) -> str | None:

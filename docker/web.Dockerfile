@@ -2,7 +2,7 @@
 FROM node:24.18.0-bookworm-slim AS packages
 WORKDIR /packages
 COPY webapp/package.json webapp/package-lock.json webapp/.npmrc ./
-RUN npm ci
+RUN npm ci --omit=dev
 
 FROM python:3.11.14-slim-bookworm AS installed
 RUN python -m venv /opt/venv

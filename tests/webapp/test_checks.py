@@ -48,7 +48,7 @@ def test_missing_npm_packages_are_named(monkeypatch):
     monkeypatch.setattr(finders, "NODE_MODULES", Path("/nowhere"))
     (message,) = checks.npm_packages_are_there(None)
     assert message.id == "moescope.W001"
-    assert message.msg == "Pages lack chart.umd.min.js, htmx.min.js, pico.classless.min.css."
+    assert message.msg == "Pages lack chart.umd.min.js, htmx.min.js, idiomorph-ext.min.js, pico.classless.min.css."
 
 
 def test_files_that_were_collected_need_no_npm_packages(monkeypatch, settings, tmp_path):

@@ -11,8 +11,16 @@ from django.core.management import call_command
 from django.urls import URLPattern, URLResolver, get_resolver
 from django.urls.converters import IntConverter, SlugConverter, StringConverter
 
+from tests.webapp.experiments import rows
+from webapp.experiments import queue
+from webapp.traces.store import import_trace
+
 ROOT = Path(__file__).resolve().parents[2]
 OPEN_TO_STRANGERS = {"/healthz", "/sign-in/", "/sign-in/x/"}
+TAKES_FORMS_ONLY = {
+    "/sign-out/", "/experiments/new/plan/",
+    *(f"/experiments/1/{action}/" for action in ("cancel", "rerun", "delete", "restore")),
+}  # fmt: skip
 SAMPLES = {IntConverter: "1", SlugConverter: "x", StringConverter: "x"}
 
 
@@ -30,7 +38,7 @@ def addresses(resolver=None, prefix="/"):
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("address", [a for a in addresses() if a not in OPEN_TO_STRANGERS])
-@pytest.mark.parametrize("method", ["get", "post"])
+@pytest.mark.parametrize("method", ["get", "head", "post", "put", "delete", "options"])
 def test_a_stranger_is_led_to_the_sign_in_page(client, address, method):
     response = getattr(client, method)(address)
     assert response.status_code == 302
@@ -38,15 +46,28 @@ def test_a_stranger_is_led_to_the_sign_in_page(client, address, method):
 
 
 def test_the_walk_over_the_addresses_finds_them():
-    assert {"/", "/experiments/new/", "/experiments/1/", "/traces/", "/password/"} <= set(addresses())
+    assert {"/", "/experiments/new/", "/experiments/1/", "/machines/1/", "/traces/", "/password/"} <= set(addresses())
+
+
+@pytest.fixture
+def furnished(member, monkeypatch, tmp_path):
+    """Something to show at every address. Gives the addresses that stand for the samples of the walk."""
+    monkeypatch.setattr(queue, "wake", lambda pool: None)
+    row = rows.done(member)
+    (tmp_path / "x.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,5,6\n")
+    import_trace(tmp_path / "x.csv")
+    return {"/experiments/1/": row.get_absolute_url(), "/machines/1/": row.machine.get_absolute_url()}
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("address", [a for a in addresses() if not re.search(r"/(1|x)\b|healthz|sign-", a)])
-def test_a_page_answers_a_member_with_one_heading_and_a_title(signed_in, address):
-    response = signed_in.get(address)
-    assert response.status_code in (200, 405)  # 405: an address that only takes forms
-    if response.status_code == 200:
+@pytest.mark.parametrize("address", list(addresses()))
+def test_every_address_answers_a_member_and_every_page_has_one_heading_and_a_title(signed_in, furnished, address):
+    expected = 405 if address in TAKES_FORMS_ONLY else 403 if address == "/sign-in/x/" else 200
+    for sample, real in furnished.items():
+        address = address.replace(sample, real)
+    response = signed_in.get(address, follow=True)
+    assert response.status_code == expected
+    if expected != 405 and response["Content-Type"].startswith("text/html"):
         assert response.text.count("<h1") == 1
         assert re.search(r"<title>\S.* · Moescope</title>", response.text)
 

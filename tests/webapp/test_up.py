@@ -19,6 +19,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.webapp.experiments.waiting import wait_until
 from webapp import processes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -103,9 +104,13 @@ def test_pages_answer_soon_after_the_start(product):
     _, address, _, _, seconds = product
     assert seconds < 15
     status, body = get(f"{address}/healthz")
-    assert (status, json.loads(body)) == (
-        200, {"status": "ok", "database": {"status": "ok"}, "broker": {"status": "ok"}},
-    )  # fmt: skip
+    health = json.loads(body)
+    assert (status, health["database"], health["broker"]) == (200, {"status": "ok"}, {"status": "ok"})
+
+
+def test_worker_and_beat_are_heard_of(product):
+    _, address, *_ = product
+    assert wait_until(lambda: json.loads(get(f"{address}/healthz")[1])["status"] == "ok", within_s=60)
 
 
 def test_it_says_in_a_few_plain_lines_what_it_did(product):

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from django import forms
+from django.core.exceptions import ValidationError
+from django.core.validators import RegexValidator
 from django.forms.renderers import DjangoTemplates
 
 from bench_worker.errors import DoesNotFit
 from bench_worker.spec import Experiment, Library, SpecError, parse_experiment
 from bench_worker.workload.generators import GENERATORS
-from webapp.experiments import fields
+from webapp.experiments import fields, models
 from webapp.experiments.fields import ASKS, VARIABLES, Ask
 from webapp.experiments.memory import Outlook
 
 NOTHING_VARIES = "nothing: one variant"
+MAX_TAGS = 10
 
 
 class Renderer(DjangoTemplates):
@@ -168,6 +172,43 @@ class DocumentForm(AskingForm):
 
     def say(self, problem: SpecError) -> None:
         self.add_error("document", str(problem))
+
+
+class DescriptionForm(forms.Form):
+    """The words about an experiment: nothing of what was measured."""
+
+    title = forms.CharField(
+        max_length=200,
+        validators=[RegexValidator(r"^[^\x00-\x1f\x7f-\x9f]*\Z", "A title is one line of text.")],
+        widget=forms.TextInput(attrs={"autocomplete": "off", "autofocus": True}),
+    )
+    tags = forms.CharField(
+        required=False,
+        help_text=f"Separated by commas or blanks; at most {MAX_TAGS}.",
+        widget=forms.TextInput(attrs={"autocomplete": "off"}),
+    )
+    notes = forms.CharField(
+        required=False, max_length=10_000, help_text="What to remember about it.", widget=forms.Textarea({"rows": 4})
+    )
+    default_renderer = Renderer
+
+    @classmethod
+    def showing(cls, row: models.Experiment) -> Self:
+        return cls(initial={"title": row.title, "tags": ", ".join(row.tags), "notes": row.notes})
+
+    def clean_tags(self) -> list[str]:
+        """In lower case, each once, in the order in which they were typed."""
+        tags = list(dict.fromkeys(re.split(r"[,\s]+", self.cleaned_data["tags"].lower().strip(", "))))
+        if tags == [""]:
+            return []
+        for tag in tags:
+            if not re.fullmatch(r"[\w./+-]{1,40}", tag):
+                raise ValidationError(
+                    f"{tag!r} is not allowed; a tag has 1 to 40 letters, digits, dots, dashes, slashes or underscores."
+                )
+        if len(tags) > MAX_TAGS:
+            raise ValidationError(f"{len(tags)} tags are given; at most {MAX_TAGS} are allowed.")
+        return tags
 
 
 def _text(label: str, help_text: str, widget: forms.Widget | None = None, initial: str = "") -> forms.CharField:

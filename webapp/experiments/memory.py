@@ -16,13 +16,15 @@ from bench_worker import capacity
 from bench_worker.planning import Condition, memory_needed, refuse_what_does_not_fit, requests_of
 from bench_worker.spec import Experiment
 from webapp.experiments import machines
+from webapp.experiments.estimate import Estimate, estimate
 from webapp.experiments.models import Machine
 from webapp.traces.store import trace_files
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """Runs, and bytes: of the whole model as ``deployment`` (the baseline's, at its largest corner), and to measure."""
+    """Runs; bytes of the whole model as ``deployment`` (the baseline's, at its largest corner), and to measure; how
+    long, where experiments like it have run."""
 
     variants: int
     corners: int
@@ -31,6 +33,7 @@ class Outlook:
     #: The machine of the pool with the largest device; None where none has registered.
     machine: Machine | None
     device_bytes: int | None
+    time: Estimate | None
 
     @property
     def runs(self) -> int:
@@ -67,6 +70,7 @@ def outlook(experiment: Experiment, pool: str | None = None) -> Outlook:
         measurement_bytes=memory_needed(conditions, free).fit.total_bytes,
         machine=machine,
         device_bytes=free,
+        time=estimate(experiment, pool or settings.MOESCOPE_POOL),
     )
 
 

@@ -4,27 +4,47 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.indexes import GinIndex
 from django.db import models
-from django.db.models import Q
+from django.db.models import Func, Q
 from django.urls import reverse
 
 
-class Machine(models.Model):
-    """One state of one measuring computer: hardware and software versions, by their fingerprint."""
+def clock() -> Func:
+    """The time of day by the database's clock, for what one computer writes and another compares."""
+    return Func(function="clock_timestamp", output_field=models.DateTimeField())
 
-    fingerprint = models.CharField(max_length=64, unique=True)
+
+class Machine(models.Model):
+    """One state of one measuring computer in one pool: its hardware, software and settings, by their fingerprint."""
+
+    fingerprint = models.CharField(max_length=64)
     name = models.CharField(max_length=200)
     host = models.CharField(max_length=255, blank=True, help_text="Name of the computer whose worker registered it.")
     pool = models.CharField(max_length=64, blank=True)
     details = models.JSONField(default=dict)
     first_seen = models.DateTimeField(auto_now_add=True)
-    last_seen = models.DateTimeField()
+    last_seen = models.DateTimeField(help_text="When its worker last said that it lives, or left a result.")
 
     class Meta:
         indexes = (models.Index(fields=("pool", "host", "-last_seen"), name="machine_latest_of_pool"),)
+        constraints = (models.UniqueConstraint(fields=("host", "pool", "fingerprint"), name="machine_one_row_a_state"),)
 
     def __str__(self) -> str:
         return self.name
+
+    def get_absolute_url(self) -> str:
+        return reverse("machines:detail", args=[self.pk])
+
+
+class Pulse(models.Model):
+    """When a part of the product that leaves no other trace last did its work."""
+
+    part = models.CharField(max_length=20, unique=True)
+    at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return self.part
 
 
 class State(models.TextChoices):
@@ -42,9 +62,15 @@ ENDED = (State.DONE, State.FAILED, State.CANCELED)
 
 
 class ExperimentQuerySet(models.QuerySet["Experiment"]):
+    def visible(self) -> ExperimentQuerySet:
+        """Those that nobody deleted."""
+        return self.filter(deleted_at=None)
+
     def listed(self) -> ExperimentQuerySet:
-        """What a list shows, without the documents that only the experiment's own page reads."""
-        return self.select_related("author", "machine").defer("result", "so_far", "last_output", "machine__details")
+        """What a list shows, with ``num_runs``, without the documents that only the experiment's own page reads."""
+        heavy = ("document", "plan", "result", "so_far", "last_output", "notes", "machine__details")
+        num_runs = Func("plan", function="jsonb_array_length", output_field=models.IntegerField())
+        return self.select_related("author", "machine").defer(*heavy).annotate(num_runs=num_runs)
 
 
 class Experiment(models.Model):
@@ -56,6 +82,11 @@ class Experiment(models.Model):
     state = models.CharField(max_length=10, choices=State.choices, default=State.QUEUED)
     pool = models.CharField(max_length=64)
     author = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True)
+    model_names = ArrayField(models.CharField(max_length=100), default=list, help_text="Presets that it measures.")
+    likeness = models.CharField(max_length=16, blank=True, help_text="The same for those that take as long a run.")
+    notes = models.TextField(blank=True)
+    tags = ArrayField(models.CharField(max_length=40), default=list, blank=True)
+    deleted_at = models.DateTimeField(null=True, blank=True, help_text="Hidden since; see `upkeep`.")
     machine = models.ForeignKey(Machine, on_delete=models.PROTECT, null=True, blank=True)
 
     attempt = models.PositiveSmallIntegerField(default=0, help_text="How often a worker took it; fences its writes.")
@@ -84,6 +115,11 @@ class Experiment(models.Model):
             models.Index(
                 fields=("heartbeat_at",), condition=Q(state__in=("running", "ingesting")), name="experiment_held"
             ),
+            models.Index(fields=("-finished_at",), name="experiment_recent"),
+            models.Index(fields=("likeness", "pool", "-finished_at"), name="experiment_likeness"),
+            models.Index(fields=("deleted_at",), condition=Q(deleted_at__isnull=False), name="experiment_deleted"),
+            GinIndex(fields=("model_names",), name="experiment_models"),
+            GinIndex(fields=("tags",), name="experiment_tags"),
         )
         constraints = (
             models.CheckConstraint(name="experiment_state_is_known", condition=Q(state__in=State.values)),
@@ -108,13 +144,6 @@ class Experiment(models.Model):
     @property
     def is_ended(self) -> bool:
         return self.state in ENDED
-
-    @property
-    def model_names(self) -> list[str]:
-        """Presets that it measures, without repeats: the varied ones, or the base's."""
-        vary = self.document["vary"]
-        values = vary["values"] if vary and vary["field"] == "model" else [self.document["base"]["model"]]
-        return list(dict.fromkeys(values))
 
 
 class Run(models.Model):

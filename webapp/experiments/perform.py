@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from django.conf import settings
 from django.db import connection, transaction
@@ -74,7 +74,7 @@ def answerable(fence: queue.Fence) -> Iterator[None]:
 def _perform(row: Experiment, fence: queue.Fence, directory: Path, shutting_down: Callable[[], bool]) -> None:
     command = patiently(lambda: write_inputs(row, directory))
     limits = Limits(row.document["measure"]["max_seconds"] + launch.GRACE_S, memory_limit())
-    beat = _Beat(fence, directory, shutting_down)
+    beat = _Beat(row, directory, shutting_down)
     ended = launch.watch(command, limits=limits, mark=str(directory), beat=beat)
     beat.write(ended.report)
     last_output = ended.report.last_output
@@ -138,11 +138,12 @@ def patiently(change: Callable[[], T]) -> T:
 class _Beat:
     """Writes the report to the row and answers whether to stop. A database that is away for a moment is waited for."""
 
-    def __init__(self, fence: queue.Fence, directory: Path, shutting_down: Callable[[], bool]) -> None:
-        self.fence = fence
+    def __init__(self, row: Experiment, directory: Path, shutting_down: Callable[[], bool]) -> None:
+        self.fence, self.pool = queue.fence_of(row), row.pool
         self.output = directory / attempts.OUTPUT
         self.shutting_down = shutting_down
-        self.since: dict[str, float] = {}
+        self.machine_is_known = row.machine is not None
+        self.steps: dict[str, float] = {}
         self.runs_written, self.said = 0, ""
 
     def __call__(self, report: launch.Report) -> str | None:
@@ -155,15 +156,31 @@ class _Beat:
         return None if order is queue.Order.GO_ON else order
 
     def write(self, report: launch.Report) -> queue.Order:
-        progress = report.progress
-        if progress:
-            progress = {**progress, "since": self.since.setdefault(progress["phase"], time.time())}
+        progress = self._with_steps(report.progress)
         news = report.runs if len(report.runs) != self.runs_written else None
         try:
             order = queue.beat(self.fence, progress, news)
+            self._tell_the_machine()
         except queue.AWAY as error:
             log.warning("Heartbeat of experiment %s not written: %s", self.fence.experiment, error)
             connection.close()
             return queue.Order.GO_ON
         self.runs_written = len(report.runs)
         return order
+
+    def _with_steps(self, progress: dict[str, Any]) -> dict[str, Any]:
+        """The program's event and, since its first step, ``steps``: how far the steps are, also while the next corner
+        is prepared, and since when they run."""
+        if progress.get("phase") == "measure":
+            since = self.steps.get("since", time.time())
+            self.steps = {"done": progress["done"], "total": progress["total"], "since": since}
+        return {**progress, "steps": self.steps} if self.steps else progress
+
+    def _tell_the_machine(self) -> None:
+        """A worker that has just started takes its first experiment before its machine is registered."""
+        if self.machine_is_known:
+            return
+        machine = machines.of_this_worker(self.pool)
+        if machine is not None:
+            queue.held(self.fence).update(machine=machine)
+            self.machine_is_known = True

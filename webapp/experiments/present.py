@@ -11,7 +11,6 @@ from bench_worker.result import STAGES, Distribution, Requests, Scale, Steps, Su
 from bench_worker.spec import Experiment, Spec
 from bench_worker.spec_rules import flat
 from webapp.experiments import charts
-from webapp.ui.formatting import size
 
 #: What `seen` reads of a run.
 SEEN = ("variant", "condition", "status", "summary", "position")
@@ -164,18 +163,18 @@ def now(progress: Mapping[str, Any], at: datetime) -> Now:
     """From the worker's last progress event; ``left_s`` is what the rest takes at the pace so far."""
     if not progress:
         return Now("starting the measuring program", None, None)
-    done, total = progress["done"], progress["total"]
-    where = ", ".join(
-        f"{name} {progress[key]}"
-        for key, name in (("variant", "variant"), ("condition", "corner"))
-        if progress.get(key)
-    )
+    steps = progress.get("steps")
     doing = PHASES.get(progress["phase"], progress["phase"])
-    if progress["phase"] != "measure":
-        return Now(f"{doing}{', ' if where else ''}{where}", None, None)
-    elapsed_s = at.timestamp() - progress["since"]
-    left_s = elapsed_s * (total - done) / done if done and elapsed_s > 0 else None
-    return Now(f"step {done:,} of {total:,}, {where}", round(100 * done / max(total, 1)), left_s)
+    if progress["phase"] == "measure" and steps:
+        doing = f"step {steps['done']:,} of {steps['total']:,}"
+    names = (("variant", "variant"), ("condition", "corner"))
+    doing = ", ".join([doing, *(f"{name} {progress[key]}" for key, name in names if progress.get(key))])
+    if not steps:
+        return Now(doing, None, None)
+    done, total = steps["done"], steps["total"]
+    elapsed_s = at.timestamp() - steps["since"]
+    left_s = elapsed_s * (total - done) / done if 0 < done < total and elapsed_s > 0 else None
+    return Now(doing, round(100 * done / max(total, 1)), left_s)
 
 
 def step_stages_ms(steps: Steps, scale: Scale) -> dict[str, list[float]]:
@@ -250,19 +249,6 @@ def first_requests(requests: Requests, limit: int = 20) -> list[dict[str, Any]]:
     """The first requests of a run as rows of a table."""
     columns = ("arrival_ms", "prompt_tokens", "output_tokens", "ttft_ms", "tpot_ms", "e2e_ms")
     return [{name: getattr(requests, name)[i] for name in columns} for i in range(min(limit, len(requests.e2e_ms)))]
-
-
-def where(environment: Mapping[str, Any]) -> dict[str, str]:
-    """The machine and its software, as the worker told them."""
-    known = {
-        "Processor": environment.get("cpu"),
-        "Device": environment.get("device"),
-        "Cores, threads": ", ".join(str(environment[key]) for key in ("cores", "threads") if key in environment),
-        "Memory": environment.get("memory_bytes") and size(environment["memory_bytes"]),
-        "Software": ", ".join(f"{name} {version}" for name, version in environment.get("versions", {}).items()),
-        "Commit": environment.get("commit"),
-    }
-    return {name: str(value) for name, value in known.items() if value}
 
 
 def asked(document: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -8,6 +8,7 @@ Every time of day that one process writes and another compares is the database's
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
@@ -23,6 +24,7 @@ from kombu.exceptions import OperationalError as BrokerError
 
 from bench_worker import models, spec
 from webapp.accounts.models import User
+from webapp.experiments.estimate import likeness
 from webapp.experiments.models import HELD, Experiment, ExperimentQuerySet, Machine, State
 
 MAX_ATTEMPTS = 3
@@ -49,7 +51,9 @@ class Order(StrEnum):
     LOST = "lost"  # another attempt, or nobody, holds the row now: stop and write nothing
 
 
-def enqueue(experiment: spec.Experiment, *, author: User | None, pool: str | None = None) -> Experiment:
+def enqueue(
+    experiment: spec.Experiment, *, author: User | None, pool: str | None = None, tags: Sequence[str] = ()
+) -> Experiment:
     """Write a queued row and, once it is committed, wake a worker of its pool."""
     pool = pool or settings.MOESCOPE_POOL
     with transaction.atomic():
@@ -57,8 +61,11 @@ def enqueue(experiment: spec.Experiment, *, author: User | None, pool: str | Non
             title=experiment.title,
             document=experiment.document(),
             plan=[planned(run) for run in experiment.runs()],
+            model_names=list(dict.fromkeys(variant.model for _, variant in experiment.variants())),
+            likeness=likeness(experiment),
             pool=pool,
             author=author,
+            tags=list(tags),
             queued_at=timezone.now(),
         )
         transaction.on_commit(partial(wake, pool))

@@ -9,7 +9,7 @@ from celery import shared_task
 from celery.signals import worker_process_init, worker_shutting_down
 from django.conf import settings
 
-from webapp.experiments import attendant, queue
+from webapp.experiments import attendant, pulse, queue, upkeep
 from webapp.experiments.perform import perform_next
 
 #: One byte that the worker's main process shares with the child that it forks to run tasks.
@@ -26,10 +26,11 @@ def work() -> None:
         queue.wake_waiting(pool)
 
 
-@shared_task(name="webapp.experiments.tasks.sweep")
+@shared_task(name=pulse.SWEEP)
 def sweep() -> None:
-    """See `queue.sweep`; beat sends it every few seconds."""
+    """See `queue.sweep` and `upkeep.purge`; beat sends it every few seconds."""
     queue.sweep()
+    upkeep.purge()
 
 
 def is_shutting_down() -> bool:

@@ -1,19 +1,28 @@
 from django.urls import include, path
 
-from webapp.experiments import views
+from webapp.experiments import acting, views
 
-_pages = [
+_experiments = [
     path("", views.experiment_list, name="list"),
     path("new/", views.new, name="new"),
     path("new/plan/", views.plan, name="plan"),
     path("<int:pk>/", views.detail, name="detail"),
     path("<int:pk>/live/", views.live, name="live"),
-    path("<int:pk>/cancel/", views.cancel, name="cancel"),
     path("<int:pk>/result/", views.result, name="result"),
     path("<int:pk>/experiment/", views.document, name="document"),
+    path("<int:pk>/cancel/", acting.cancel, name="cancel"),
+    path("<int:pk>/rerun/", acting.rerun, name="rerun"),
+    path("<int:pk>/describe/", acting.describe, name="describe"),
+    path("<int:pk>/delete/", acting.delete, name="delete"),
+    path("<int:pk>/restore/", acting.restore, name="restore"),
+]
+_machines = [
+    path("", views.machine_list, name="list"),
+    path("<int:pk>/", views.machine, name="detail"),
 ]
 
 urlpatterns = [
     path("", views.home, name="home"),
-    path("experiments/", include((_pages, "experiments"))),
+    path("experiments/", include((_experiments, "experiments"))),
+    path("machines/", include((_machines, "machines"))),
 ]

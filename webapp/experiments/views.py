@@ -2,36 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
-from django.contrib import messages
 from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from django.views.decorators.vary import vary_on_headers
 
 from bench_worker import spec
-from webapp.accounts.models import User
 from webapp.experiments import export, machines, memory, page, queue
+from webapp.experiments.filters import ExperimentFilter
 from webapp.experiments.forms import DocumentForm, ExperimentForm
-from webapp.experiments.models import Experiment
+from webapp.experiments.models import Experiment, Machine
 from webapp.traces.store import traces_library
 
+if TYPE_CHECKING:
+    from webapp.accounts.models import User
+
 PER_PAGE = 25
+#: Of a page whose part is served under the same address: going back must not show the part alone.
+part_of_its_page = vary_on_headers("HX-Request")
 
 
 @require_safe
+@part_of_its_page
 def home(request: HttpRequest) -> HttpResponse:
     """What is happening: running, waiting, recently ended. The page asks for its ``now`` part again as time passes."""
-    template = "experiments/home.html#now" if request.htmx else "experiments/home.html"  # type: ignore[attr-defined]
-    return render(request, template, page.home())
+    return render(request, _or_part(request, "experiments/home.html", "now"), page.home())
 
 
 @require_safe
+@part_of_its_page
 def experiment_list(request: HttpRequest) -> HttpResponse:
-    rows = Paginator(Experiment.objects.listed(), PER_PAGE).get_page(request.GET.get("page"))
-    return render(request, "experiments/list.html", {"rows": rows})
+    """Every experiment that passes the filters in the address; with a filter that makes no sense, none."""
+    chosen = ExperimentFilter(request.GET, queryset=Experiment.objects.listed())
+    found = chosen.qs if chosen.is_valid() else Experiment.objects.none()
+    context = {
+        "filter": chosen,
+        "is_filtered": any(request.GET.get(name) for name in chosen.filters),
+        "rows": Paginator(found, PER_PAGE).get_page(request.GET.get("page")),
+    }
+    return render(request, _or_part(request, "experiments/list.html", "rows"), context)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -39,28 +52,34 @@ def new(request: HttpRequest) -> HttpResponse:
     """Ask for an experiment: ``?as=json`` takes the document itself, ``?from=ID`` starts from another experiment."""
     as_json = request.GET.get("as") == "json"
     library = traces_library()
-    where = {"pools": machines.pools(), "pool": request.POST.get("pool", settings.MOESCOPE_POOL)}
+    source = _source(request)
+    usual = source.pool if source else settings.MOESCOPE_POOL
+    where: dict[str, Any] = {"pools": machines.pools(), "pool": request.POST.get("pool", usual)}
     form: DocumentForm | ExperimentForm
     if request.method != "POST":
-        form = _blank(request, library, as_json, where)
+        form = _blank(source, library, as_json, where)
     elif "switch" in request.POST:
         form = _switched(request, library, as_json, where)
     else:
-        form = (DocumentForm if as_json else ExperimentForm)(request.POST, library=library, **where)
+        form = _kind(as_json)(request.POST, library=library, **where)
         if form.is_valid() and form.passes(memory.check):
-            author = request.user
-            assert isinstance(author, User)
-            return redirect(queue.enqueue(form.experiment, author=author, pool=form.pool_name))
-    status = 422 if form.is_bound and form.errors else 200
-    context = {"form": form, "as_json": isinstance(form, DocumentForm), "outlook": form.outlook(memory.outlook)}
-    return render(request, "experiments/new.html", context, status=status)
+            return redirect(queue.enqueue(form.experiment, author=member(request), pool=form.pool_name))
+    context = {
+        "form": form,
+        "as_json": isinstance(form, DocumentForm),
+        "source": source,
+        "outlook": form.outlook(memory.outlook),
+    }
+    return render(request, "experiments/new.html", context, status=422 if form.is_bound and form.errors else 200)
 
 
 @require_POST
 def plan(request: HttpRequest) -> HttpResponse:
     """What the experiment would take as the form stands now; nothing is queued."""
-    form = ExperimentForm(request.POST, library=traces_library(), pools=machines.pools())
-    return render(request, "experiments/new.html#plan", {"form": form, "outlook": form.outlook(memory.outlook)})
+    as_json = request.GET.get("as") == "json"
+    form = _kind(as_json)(request.POST, library=traces_library(), pools=machines.pools())
+    context = {"form": form, "as_json": as_json, "outlook": form.outlook(memory.outlook)}
+    return render(request, "experiments/new.html#plan", context)
 
 
 @require_safe
@@ -71,21 +90,26 @@ def detail(request: HttpRequest, pk: int) -> HttpResponse:
 @require_safe
 def live(request: HttpRequest, pk: int) -> HttpResponse:
     """The part of the page that changes until the experiment has ended."""
+    if not request.htmx:  # type: ignore[attr-defined]
+        return redirect(visible(pk))
     return render(request, "experiments/detail.html#live", _context(request, pk))
 
 
-@require_POST
-def cancel(request: HttpRequest, pk: int) -> HttpResponse:
-    row = get_object_or_404(Experiment, pk=pk)
-    if not queue.request_cancel(pk):
-        messages.info(request, "It had ended before it could be canceled.")
-    return redirect(row)
+@require_safe
+def machine_list(request: HttpRequest) -> HttpResponse:
+    return render(request, "experiments/machines.html", page.machine_list())
+
+
+@require_safe
+def machine(request: HttpRequest, pk: int) -> HttpResponse:
+    """One state of one machine; its other states lead to pages of their own."""
+    return render(request, "experiments/machine.html", page.machine(get_object_or_404(Machine, pk=pk)))
 
 
 @require_safe
 def result(request: HttpRequest, pk: int) -> HttpResponse:
     """The result file, as the worker wrote it."""
-    measured = export.result_of(get_object_or_404(Experiment, pk=pk))
+    measured = export.result_of(visible(pk))
     if measured is None:
         raise Http404("This experiment has no result.")
     return _download(export.as_json(measured), f"result-{pk}.json")
@@ -94,24 +118,45 @@ def result(request: HttpRequest, pk: int) -> HttpResponse:
 @require_safe
 def document(request: HttpRequest, pk: int) -> HttpResponse:
     """The experiment file, which the measuring program reads."""
-    return _download(export.experiment_json(get_object_or_404(Experiment, pk=pk)), f"experiment-{pk}.json")
+    return _download(export.experiment_json(visible(pk)), f"experiment-{pk}.json")
+
+
+def visible(pk: int) -> Experiment:
+    """The experiment, unless it was deleted or never was. Raises `Http404`."""
+    return get_object_or_404(Experiment.objects.visible().select_related("author", "machine"), pk=pk)
+
+
+def member(request: HttpRequest) -> User:
+    """Who asks; the sign-in middleware let nobody else in."""
+    assert request.user.is_authenticated
+    return request.user
+
+
+def _or_part(request: HttpRequest, template: str, part: str) -> str:
+    return f"{template}#{part}" if request.htmx else template  # type: ignore[attr-defined]
 
 
 def _context(request: HttpRequest, pk: int) -> dict[str, object]:
-    row = get_object_or_404(Experiment.objects.select_related("author", "machine"), pk=pk)
-    return page.detail(row, request.GET.get("run", ""))
+    return page.detail(visible(pk), request.GET.get("run", ""))
+
+
+def _kind(as_json: bool) -> type[DocumentForm] | type[ExperimentForm]:
+    return DocumentForm if as_json else ExperimentForm
+
+
+def _source(request: HttpRequest) -> Experiment | None:
+    """The experiment to start from, ``?from=ID``."""
+    number = request.GET.get("from", "")
+    return visible(int(number)) if number.isdecimal() and len(number) < 18 else None
 
 
 def _blank(
-    request: HttpRequest, library: spec.Library, as_json: bool, where: dict[str, Any]
+    source: Experiment | None, library: spec.Library, as_json: bool, where: dict[str, Any]
 ) -> DocumentForm | ExperimentForm:
-    """An empty form, or one filled from the experiment ``?from=ID``: as JSON where the fields can't say all of it."""
-    source = request.GET.get("from", "")
-    if source.isdecimal():
-        row = get_object_or_404(Experiment, pk=int(source))
-        where |= {"pool": row.pool}
-        as_document = DocumentForm.showing(row.document, library, **where)
-        return as_document if as_json else ExperimentForm.showing(row.document, library, **where) or as_document
+    """An empty form, or one filled from ``source``: as JSON where the fields can't say all of it."""
+    if source is not None:
+        as_document = DocumentForm.showing(source.document, library, **where)
+        return as_document if as_json else ExperimentForm.showing(source.document, library, **where) or as_document
     if as_json:
         return DocumentForm.showing(ExperimentForm(library=library).document, library, **where)
     return ExperimentForm(library=library, **where)

@@ -14,6 +14,7 @@ from django.core.files.storage import FileSystemStorage
 VENDOR_FILES = {
     "vendor/chart.umd.min.js": "chart.js/dist/chart.umd.min.js",
     "vendor/htmx.min.js": "htmx.org/dist/htmx.min.js",
+    "vendor/idiomorph-ext.min.js": "idiomorph/dist/idiomorph-ext.min.js",
     "vendor/pico.classless.min.css": "@picocss/pico/css/pico.classless.min.css",
 }
 NODE_MODULES = Path(settings.BASE_DIR) / "webapp" / "node_modules"

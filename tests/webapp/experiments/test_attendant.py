@@ -8,10 +8,6 @@ from django.db import OperationalError
 from webapp.experiments import attendant
 
 
-def test_a_duty_that_is_done_is_done() -> None:
-    assert attendant.done(lambda: None)
-
-
 @pytest.mark.parametrize(
     ("error", "line"),
     [
@@ -23,20 +19,24 @@ def test_one_that_fails_is_logged(error: Exception, line: str, caplog: pytest.Lo
     def fails() -> None:
         raise error
 
-    assert not attendant.done(fails)
+    attendant.done(fails)
     assert line in caplog.text
 
 
-def test_a_round_recovers_sweeps_and_registers_once_and_goes_on_after_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_recovers_sweeps_and_tells_and_goes_on_after_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     did: list[str] = []
 
     class Enough(BaseException):
         pass
 
-    def register(pool: str) -> None:
-        did.append("register")
-        if did.count("register") == 1:
-            raise OperationalError("the database is away")
+    class Presence:
+        def __init__(self, pool: str) -> None:
+            assert pool == "default"
+
+        def tell(self) -> None:
+            did.append("tell")
+            if did.count("tell") == 1:
+                raise OperationalError("the database is away")
 
     def pause(seconds: float) -> None:
         did.append(f"pause {seconds:g}")
@@ -45,10 +45,9 @@ def test_a_round_recovers_sweeps_and_registers_once_and_goes_on_after_errors(mon
 
     monkeypatch.setattr(attendant, "recover", lambda: did.append("recover"))
     monkeypatch.setattr(attendant.queue, "sweep", lambda: did.append("sweep"))
-    monkeypatch.setattr(attendant.machines, "look_at_this", register)
+    monkeypatch.setattr(attendant.machines, "Presence", Presence)
     monkeypatch.setattr(attendant.time, "sleep", pause)
     monkeypatch.setattr(attendant.connection, "close", lambda: did.append("close"))
     with pytest.raises(Enough):
         attendant._attend()
-    one_round = ["recover", "sweep", "register", "close", "pause 10"]
-    assert did == [*one_round, *one_round, "recover", "sweep", "close", "pause 10"]
+    assert did == ["recover", "sweep", "tell", "close", "pause 10"] * 3

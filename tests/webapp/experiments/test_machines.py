@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,56 @@ def test_new_versions_are_a_new_state_of_the_same_computer() -> None:
     new = machines.register_this(details("new"), "default")
     assert machines.of_this_worker("default") == new
     assert machines.of_pool("default") == [new]
+
+
+def test_equal_computers_and_two_pools_of_one_are_machines_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = machines.register_this(details(), "default")
+    other_pool = machines.register_this(details(), "gpu")
+    monkeypatch.setattr(machines.socket, "gethostname", lambda: "another")
+    other_host = machines.register_this(details(), "default")
+    assert len({one.pk, other_pool.pk, other_host.pk}) == 3
+    assert machines.of_this_worker("default") == other_host
+    assert set(machines.latest()) == {one, other_pool, other_host}
+
+
+def test_the_two_latest_states_of_a_machine_come_in_the_order_they_were_first_seen() -> None:
+    states = [machines.register_this(details(name), "default") for name in ("a", "b", "c")]
+    assert machines.last_two() == states[1:]
+    again = machines.register_this(details("a"), "default")
+    assert machines.last_two() == [again, states[2]]
+    assert machines.history(again) == states
+
+
+def test_a_worker_that_lives_says_so_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "PROGRAM", FAKE)
+    presence = machines.Presence("default")
+    presence.tell()
+    first = Machine.objects.get().last_seen
+    presence.tell()
+    assert Machine.objects.get().last_seen > first
+
+
+def test_a_computer_that_could_not_be_looked_at_is_looked_at_again_after_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = []
+
+    def look(pool: str) -> Any:
+        looks.append(pool)
+        return "registered" if len(looks) == 2 else None
+
+    now = [0.0]
+    monkeypatch.setattr(machines, "look_at_this", look)
+    presence = machines.Presence("default", clock=lambda: now[0])
+    for now[0], expected in ((0.0, 1), (machines.AGAIN_S - 1, 1), (machines.AGAIN_S, 2), (10 * machines.AGAIN_S, 2)):
+        presence.tell()
+        assert len(looks) == expected
+
+
+def test_a_machine_is_silent_after_a_minute_without_a_sign_of_life() -> None:
+    machine = machines.register_this(details(), "default")
+    assert not machines.is_silent(machine, machine.last_seen + timedelta(seconds=59))
+    assert machines.is_silent(machine, machine.last_seen + timedelta(seconds=61))
 
 
 def test_the_device_is_the_gpu_where_there_is_one() -> None:

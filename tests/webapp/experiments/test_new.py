@@ -233,6 +233,20 @@ def test_a_clone_of_what_the_form_can_not_say_starts_from_the_document(signed_in
     assert json.loads(form["document"].value()) == row.document
 
 
+def test_a_clone_names_where_it_comes_from_and_leaves_it_alone(signed_in: Any, member: Any) -> None:
+    row = queue.enqueue(make.experiment(), author=member)
+    response = signed_in.get(f"{NEW}?from={row.pk}&as=json")
+    assert json.loads(response.context["form"]["document"].value()) == row.document
+    assert f'Starts from <a href="{row.get_absolute_url()}">Fusion</a>' in response.content.decode()
+    signed_in.post(f"{NEW}?from={row.pk}", texts(title="Mine"))
+    assert set(Experiment.objects.values_list("title", flat=True)) == {"Fusion", "Mine"}
+
+
+@pytest.mark.parametrize("source", ["99", "x", "9" * 30, "-1"])
+def test_a_clone_of_nothing_is_not_found_or_starts_empty(signed_in: Any, source: str) -> None:
+    assert signed_in.get(f"{NEW}?from={source}").status_code == (404 if source == "99" else 200)
+
+
 # Where it runs
 
 
@@ -304,6 +318,13 @@ def test_it_follows_the_form_and_names_the_machine(signed_in: Any) -> None:
     assert not Experiment.objects.exists()
 
 
+def test_it_follows_the_document_too(signed_in: Any) -> None:
+    sent = {"document": json.dumps(make.document())}
+    part = signed_in.post(f"{PLAN}?as=json", sent, HTTP_HX_REQUEST="true").content.decode()
+    assert '4 <span class="muted">2 variants × 2 corners</span>' in part
+    assert "id_vary_values_helptext" not in part
+
+
 def test_it_says_beforehand_that_something_does_not_fit(signed_in: Any) -> None:
     machines.register_this(make.MACHINE | {"memory_bytes": 1_000_000_000}, "default")
     response = signed_in.post(PLAN, texts())
@@ -342,3 +363,19 @@ def test_the_page_has_one_heading(signed_in: Any) -> None:
 
 def test_names_of_pages() -> None:
     assert reverse("experiments:new") == NEW
+
+
+@pytest.mark.parametrize("count", [1, 12])
+def test_the_queries_do_not_grow(
+    signed_in: Any, member: Any, count: int, django_assert_num_queries: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(count):
+        monkeypatch.setattr(machines.socket, "gethostname", lambda number=number: f"host {number}")
+        machines.register_this(make.MACHINE, f"pool {number % 3}")
+        row = queue.enqueue(make.experiment(), author=member)
+    with django_assert_num_queries(7):  # session, user; traces, pools; the trace, the pool's machines, those like it
+        signed_in.get(NEW)
+    with django_assert_num_queries(7):
+        signed_in.post(PLAN, texts())
+    with django_assert_num_queries(8):  # and the experiment to start from
+        signed_in.get(f"{NEW}?from={row.pk}")

@@ -1,148 +1,27 @@
-"""Home, list and the experiment's page in each of its states."""
+"""The experiment's page in each of its states, and what comes down from it."""
 
 from __future__ import annotations
 
 import json
 import re
-from html import unescape
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.utils import timezone
 
 from bench_worker.result import Result
 from tests.webapp.experiments import make
-from webapp.experiments import ingest, machines, queue
-from webapp.experiments.models import Experiment, State
+from tests.webapp.experiments.rows import done, ended, measuring, put, run, text_of, title_of
+from webapp.experiments import queue
+from webapp.experiments.models import State
 from webapp.traces.store import import_trace
 
 pytestmark = pytest.mark.django_db
-MACHINE = {"name": "AMD EPYC, 2 cores", "fingerprint": "f00d", "memory_bytes": 24e9, "gpus": [], "cores": 2,
-           "cpu": "AMD EPYC", "versions": {"torch": "2.13.0"}}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
 def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue, "wake", lambda pool: None)
-
-
-def put(author: Any, **changes: Any) -> Experiment:
-    return queue.enqueue(make.experiment(**changes), author=author)
-
-
-def run(author: Any, **changes: Any) -> Experiment:
-    put(author, **changes)
-    row = queue.claim("default", machines.register_this(MACHINE, "default"))
-    assert row is not None
-    return row
-
-
-def measuring(author: Any, finished: int = 1) -> Experiment:
-    row = run(author)
-    runs = make.result(make.experiment()).runs[:finished]
-    so_far = [r.model_dump(mode="json", include={"variant", "condition", "status", "summary"}) for r in runs]
-    progress = {"phase": "measure", "done": 3, "total": 5, "variant": "none", "condition": "1×16",
-                "since": timezone.now().timestamp() - 60}  # fmt: skip
-    queue.beat(queue.fence_of(row), progress, so_far)
-    return row
-
-
-def done(author: Any, wrong: frozenset[str] = frozenset(), **changes: Any) -> Experiment:
-    row = run(author, **changes)
-    queue.begin_ingest(queue.fence_of(row))
-    ingest.ingest(queue.fence_of(row), make.result(make.experiment(**changes), wrong=wrong), row.machine)
-    row.refresh_from_db()
-    return row
-
-
-def ended(row: Experiment, how: str) -> Experiment:
-    fence = queue.fence_of(row)
-    if how == State.FAILED:
-        queue.fail(fence, "The measuring program was killed (SIGKILL).", "step 1\n<step 2>")
-    else:
-        queue.cancel(fence)
-    return row
-
-
-def text_of(response: Any) -> str:
-    """The page as it is read: no tags, blanks made one."""
-    page = re.sub(r"<(script|title).*?</\1>", " ", response.content.decode(), flags=re.DOTALL)
-    return " ".join(unescape(re.sub(r"<[^>]*>", " ", page)).split())
-
-
-def title_of(response: Any) -> str:
-    found = re.search(r"<title>(.*?)</title>", response.content.decode(), re.DOTALL)
-    assert found is not None
-    return unescape(found[1]).strip()
-
-
-# Home
-
-
-def test_an_empty_home_offers_the_first_experiment(signed_in: Any) -> None:
-    response = signed_in.get("/")
-    assert "Nothing runs now." in text_of(response)
-    assert "Queue the first experiment" in text_of(response)
-
-
-def test_home_shows_what_runs_what_waits_and_what_ended(signed_in: Any, member: Any) -> None:
-    done(member, title="Ended well")
-    ended(run(member, title="Ended badly"), State.FAILED)
-    measuring(member)
-    put(member, title="Still waits")
-    text = text_of(signed_in.get("/"))
-    assert "Fusion 60% about 40 s at this pace step 3 of 5, variant none, corner 1×16 · on AMD EPYC, 2 cores" in text
-    assert "Queue 1 waiting Still waits anna" in text
-    assert "Ended badly failed: The measuring program was killed (SIGKILL)." in text
-    assert "Ended well gate_up has the shortest median step at every corner." in text
-
-
-def test_home_asks_only_for_its_part_again(signed_in: Any, member: Any) -> None:
-    measuring(member)
-    part = signed_in.get("/", HTTP_HX_REQUEST="true").content.decode()
-    assert part.strip().startswith('<div id="now" hx-get="/"')
-    assert "<h1" not in part
-    assert "60%" in part
-
-
-@pytest.mark.parametrize("count", [1, 12])
-def test_homes_queries_do_not_grow(signed_in: Any, member: Any, count: int, django_assert_num_queries: Any) -> None:
-    for _ in range(count):
-        ended(run(member), State.CANCELED)
-    measuring(member)
-    for _ in range(count):
-        put(member)
-    with django_assert_num_queries(6):  # session, user; running, number waiting, waiting, recent
-        signed_in.get("/")
-
-
-# List
-
-
-def test_an_empty_list_offers_the_first_experiment(signed_in: Any) -> None:
-    assert "Queue the first experiment" in text_of(signed_in.get("/experiments/"))
-
-
-def test_the_list_has_state_title_models_and_author(signed_in: Any, member: Any) -> None:
-    put(member, vary={"field": "model", "values": ["olmoe-1b-7b", "mixtral-8x7b"]}, title="Two models")
-    assert "queued Two models olmoe-1b-7b, mixtral-8x7b 4 anna" in text_of(signed_in.get("/experiments/"))
-
-
-@pytest.mark.parametrize("count", [1, 30])
-def test_the_list_is_paged_and_its_queries_do_not_grow(
-    signed_in: Any, member: Any, count: int, django_assert_num_queries: Any
-) -> None:
-    for number in range(count):
-        put(member, title=f"Number {number}")
-    with django_assert_num_queries(4):  # session, user; count, rows
-        page = text_of(signed_in.get("/experiments/"))
-    assert f"Number {count - 1}" in page
-    assert ("page 1 of 2, 30 experiments Older" in page) == (count == 30)
-    assert "Number 0" in text_of(signed_in.get("/experiments/?page=2"))
-
-
-# The experiment's page
 
 
 def test_a_waiting_experiment_says_behind_how_many(signed_in: Any, member: Any) -> None:
@@ -158,7 +37,7 @@ def test_a_running_experiment_fills_in_so_far(signed_in: Any, member: Any) -> No
     response = signed_in.get(row.get_absolute_url())
     assert title_of(response) == "60% · Fusion · Moescope"
     text = text_of(response)
-    assert "60% about 40 s at this pace" in text
+    assert "60% ends in about 40 s" in text
     assert text.count("so far") == 1
     assert "gate_up baseline" in text
     assert f'hx-get="{row.get_absolute_url()}live/" hx-trigger="every 1s"' in response.content.decode()
@@ -172,7 +51,12 @@ def test_the_live_part_is_the_same_fragment(signed_in: Any, member: Any) -> None
     shared = part[part.index('<div id="live"') :].strip().removesuffix("</div>")
     assert re.sub(r"\s+", " ", shared)[:2000] in re.sub(r"\s+", " ", page)
     assert "<title>60% · Fusion · Moescope</title>" in part
-    assert 'id="actions" hx-swap-oob="true"' in part
+    assert 'id="actions" hx-ext="morph" hx-swap-oob="morph"' in part
+
+
+def test_the_live_part_without_its_page_leads_to_the_page(signed_in: Any, member: Any) -> None:
+    row = put(member)
+    assert signed_in.get(f"{row.get_absolute_url()}live/").url == row.get_absolute_url()
 
 
 def test_results_come_with_the_last_live_part_which_then_stops(signed_in: Any, member: Any) -> None:
@@ -222,6 +106,22 @@ def test_the_pages_queries_do_not_grow_with_the_runs(
     row = done(member, conditions=[{"concurrency": 1, "prompt_tokens": 16 + n} for n in range(corners)])
     with django_assert_num_queries(6):  # session, user; experiment, runs; the chosen run's series and requests
         signed_in.get(row.get_absolute_url())
+
+
+@pytest.mark.parametrize("count", [1, 12])
+def test_the_queries_of_the_other_states_do_not_grow(
+    signed_in: Any, member: Any, count: int, django_assert_num_queries: Any
+) -> None:
+    for _ in range(count):
+        running = measuring(member)
+    for _ in range(count):
+        waiting = put(member)
+    with django_assert_num_queries(3):  # session, user; experiment
+        signed_in.get(running.get_absolute_url())
+    with django_assert_num_queries(5):  # session, user; experiment, those ahead, its pool's machines
+        signed_in.get(waiting.get_absolute_url())
+    with django_assert_num_queries(3):
+        signed_in.get(f"{waiting.get_absolute_url()}describe/")
 
 
 def test_a_wrong_result_is_named_and_has_no_times(signed_in: Any, member: Any) -> None:
@@ -285,7 +185,7 @@ def test_a_running_experiment_is_asked_to_stop(signed_in: Any, member: Any) -> N
 def test_what_has_ended_can_not_be_canceled(signed_in: Any, member: Any) -> None:
     row = done(member)
     page = signed_in.post(f"{row.get_absolute_url()}cancel/", follow=True)
-    assert "It had ended before it could be canceled." in text_of(page)
+    assert "Fusion had ended before it could be canceled." in text_of(page)
 
 
 def test_a_link_alone_cancels_nothing(signed_in: Any, member: Any) -> None:

@@ -19,7 +19,7 @@ from bench_worker.result import Result
 from tests.webapp.experiments import make
 from tests.webapp.experiments.waiting import wait_until
 from webapp import guard
-from webapp.experiments import attempts, export, launch, perform, queue
+from webapp.experiments import attempts, export, launch, machines, perform, queue
 from webapp.experiments.models import Experiment, State
 from webapp.experiments.recover import recover
 from webapp.traces.store import import_trace
@@ -61,6 +61,13 @@ def attempt(
     row = queue.enqueue(make.experiment(traces, title=title, **changes), author=None)
     assert perform.perform_next("default", shutting_down)
     row.refresh_from_db()
+    return row
+
+
+def running() -> Experiment:
+    queue.enqueue(make.experiment(), author=None)
+    row = queue.claim("default")
+    assert row is not None
     return row
 
 
@@ -344,8 +351,41 @@ def test_the_real_program_refuses_and_stops_as_it_is_told(monkeypatch: pytest.Mo
     assert attempt().state == State.CANCELED
 
 
-def test_progress_says_since_when_its_phase_goes_on() -> None:
+def test_progress_says_how_far_the_steps_are_and_since_when_they_run() -> None:
     started = timezone.now().timestamp()
     row = attempt("exit 1")
     assert row.progress["phase"] == "measure"
-    assert started <= row.progress["since"] <= timezone.now().timestamp()
+    steps = row.progress["steps"]
+    assert (steps["done"], steps["total"]) == (1, 4)
+    assert started <= steps["since"] <= timezone.now().timestamp()
+
+
+def test_the_steps_stay_in_view_while_the_next_corner_is_prepared(tmp_path: Path) -> None:
+    beat = perform._Beat(running(), tmp_path, lambda: False)
+    seen = []
+    for event in (
+        {"phase": "check", "done": 0, "total": 1},
+        {"phase": "measure", "done": 3, "total": 8},
+        {"phase": "warmup", "done": 0, "total": 2},
+        {"phase": "measure", "done": 4, "total": 8},
+    ):
+        beat.write(launch.Report(progress=event))
+        progress = Experiment.objects.get().progress
+        assert progress["phase"] == event["phase"]
+        seen.append(progress.get("steps"))
+    before, first, meanwhile, second = seen
+    assert before is None
+    assert meanwhile == first
+    assert second == first | {"done": 4}
+
+
+def test_a_machine_that_registers_late_is_noted_all_the_same(tmp_path: Path) -> None:
+    row = running()
+    beat = perform._Beat(row, tmp_path, lambda: False)
+    beat.write(launch.Report())
+    row.refresh_from_db()
+    assert row.machine is None
+    machine = machines.register_this(make.MACHINE, row.pool)
+    beat.write(launch.Report())
+    row.refresh_from_db()
+    assert row.machine == machine

@@ -116,8 +116,15 @@ SINCE = datetime(2026, 1, 1, 12, 0, tzinfo=UTC).timestamp()
 
 
 def test_the_rest_is_estimated_at_the_pace_so_far() -> None:
-    progress = {"phase": "measure", "done": 20, "total": 50, "variant": "none", "condition": "4×64", "since": SINCE}
+    steps = {"done": 20, "total": 50, "since": SINCE}
+    progress = {"phase": "measure", "variant": "none", "condition": "4×64", "steps": steps}
     assert present.now(progress, AT) == present.Now("step 20 of 50, variant none, corner 4×64", 40, 90.0)
+
+
+def test_the_next_corners_warm_up_does_not_hide_how_far_it_is() -> None:
+    steps = {"done": 20, "total": 50, "since": SINCE}
+    progress = {"phase": "warmup", "variant": "none", "condition": "4×64", "steps": steps}
+    assert present.now(progress, AT) == present.Now("warming up, variant none, corner 4×64", 40, 90.0)
 
 
 @pytest.mark.parametrize(
@@ -129,28 +136,13 @@ def test_the_rest_is_estimated_at_the_pace_so_far() -> None:
         ({"phase": "calibrate", "done": 1, "total": 1}, "calibrate"),
     ],
 )
-def test_other_phases_say_what_is_done_and_promise_no_end(progress: dict[str, object], doing: str) -> None:
-    assert present.now({"since": SINCE, **progress} if progress else {}, AT) == present.Now(doing, None, None)
+def test_before_the_first_step_it_says_what_is_done_and_promises_no_end(
+    progress: dict[str, object], doing: str
+) -> None:
+    assert present.now(progress, AT) == present.Now(doing, None, None)
 
 
-def test_nothing_is_estimated_before_the_first_step() -> None:
-    progress = {"phase": "measure", "done": 0, "total": 50, "variant": "a", "condition": "b", "since": SINCE}
-    assert present.now(progress, AT).left_s is None
-
-
-def test_where_it_ran_leaves_out_what_is_unknown() -> None:
-    environment = {
-        "cpu": "EPYC",
-        "cores": 2,
-        "threads": 2,
-        "memory_bytes": 24e9,
-        "versions": {"torch": "2.13"},
-        "commit": None,
-    }
-    assert present.where(environment) == {
-        "Processor": "EPYC",
-        "Cores, threads": "2, 2",
-        "Memory": "24.0\N{NO-BREAK SPACE}GB",
-        "Software": "torch 2.13",
-    }
-    assert present.where({}) == {}
+@pytest.mark.parametrize(("done", "percent"), [(0, 0), (50, 100)])
+def test_nothing_is_estimated_before_the_first_step_and_after_the_last(done: int, percent: int) -> None:
+    progress = {"phase": "measure", "steps": {"done": done, "total": 50, "since": SINCE}}
+    assert present.now(progress, AT) == present.Now(f"step {done} of 50", percent, None)

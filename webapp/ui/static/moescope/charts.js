@@ -2,7 +2,7 @@
 // The contract (colour tokens, hatching, options.unit) stands in webapp/ui/charts.py.
 (() => {
   "use strict";
-  const drawn = new Map(); // canvas -> Chart
+  const drawn = new Map(); // canvas -> { chart, text: the configuration that it draws }
 
   // A token may be any CSS colour expression; an element's computed colour is its value in the current theme.
   const probe = document.createElement("span");
@@ -92,20 +92,23 @@
     Chart.defaults.plugins.tooltip.boxPadding = 4;
   };
 
+  const textOf = (canvas) => document.getElementById(canvas.dataset.chart).textContent;
+
   const forget = (canvas) => {
-    drawn.get(canvas)?.destroy();
+    drawn.get(canvas)?.chart.destroy();
     drawn.delete(canvas);
   };
 
+  // Draw what is new on the page or has another configuration than before.
   const draw = () => {
-    for (const canvas of drawn.keys()) if (!canvas.isConnected) forget(canvas);
+    for (const [canvas, { text }] of drawn) if (!canvas.isConnected || textOf(canvas) !== text) forget(canvas);
     const waiting = [...document.querySelectorAll("canvas[data-chart]")].filter((canvas) => !drawn.has(canvas));
     if (!waiting.length) return;
     document.body.append(probe);
     setDefaults();
     for (const canvas of waiting) {
-      const config = JSON.parse(document.getElementById(canvas.dataset.chart).textContent);
-      drawn.set(canvas, new Chart(canvas, withUnit(withColours(config))));
+      const text = textOf(canvas);
+      drawn.set(canvas, { chart: new Chart(canvas, withUnit(withColours(JSON.parse(text)))), text });
     }
     probe.remove();
   };
@@ -116,9 +119,9 @@
   };
 
   document.addEventListener("DOMContentLoaded", draw);
-  document.addEventListener("htmx:afterSettle", draw);
+  document.addEventListener("htmx:load", draw);
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   new MutationObserver(redraw).observe(document.documentElement, { attributeFilter: ["data-theme"] });
   // Chart.js sizes canvases for the screen; paper is narrower.
-  window.addEventListener("beforeprint", () => drawn.forEach((chart) => chart.resize()));
+  window.addEventListener("beforeprint", () => drawn.forEach(({ chart }) => chart.resize()));
 })();

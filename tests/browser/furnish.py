@@ -1,0 +1,79 @@
+"""A product with nothing, with one experiment, or with a year of them, for tests that look at every page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+from django.utils import timezone
+
+from tests.webapp.experiments import make, rows
+from webapp.experiments import machines, queue, upkeep
+from webapp.experiments.models import Experiment, Machine, State
+
+LONG = "A title that somebody typed without thinking of narrow screens " * 3
+UNBROKEN = "x" * 200
+CORNERS = [{"concurrency": users, "prompt_tokens": tokens} for tokens in (128, 2048) for users in (1, 16)]
+OUTPUT = "\n".join(f"[2026-03-01 12:00:{second:02}] a line of the measuring program {UNBROKEN}" for second in range(50))
+
+
+def furnish(author: Any, count: int) -> dict[str, str]:
+    """Make ``count`` experiments and what belongs to them. Gives the addresses of pages that show one, by name."""
+    if count == 0:
+        return {}
+    if count == 1:
+        row = rows.done(author)
+        assert row.machine
+        return {"done": row.get_absolute_url(), "machine": row.machine.get_absolute_url()}
+    older = machines.register_this(rows.MACHINE, "default")
+    newer = rows.MACHINE | {"fingerprint": "beef", "versions": {"torch": "2.14.0", "zentorch": "2.14"}, "threads": 1}
+    gpu = {"name": "NVIDIA H100 80GB HBM3", "memory_bytes": 80e9}
+    machines.register_this(rows.MACHINE | {"name": f"2× {gpu['name']}", "gpus": [gpu, gpu]}, "gpu")
+    Machine.objects.filter(pool="gpu").update(last_seen=timezone.now() - timedelta(hours=3))
+    wide = rows.done(author, title="Every corner", conditions=CORNERS)
+    upkeep.describe(wide.pk, title=LONG[:200].strip(), tags=["nightly", "h100", "x" * 40], notes=f"{LONG}\n{UNBROKEN}")
+    failed = rows.run(author, title=UNBROKEN)
+    queue.fail(queue.fence_of(failed), "The measuring program was killed (SIGKILL). " * 3, OUTPUT)
+    deleted = rows.done(author, title="Gone")
+    upkeep.delete(deleted.pk)
+    Experiment.objects.bulk_create(_like(wide, count - 20))
+    machines.register_this(newer, "default")
+    running = rows.measuring(author, title="Runs now")
+    rows.run(author, title="Starts")
+    for number in range(10):
+        rows.put(author, title=f"Waits {number}" if number else LONG[:200])
+    waiting = queue.enqueue(make.experiment(title="Waits elsewhere"), author=author, pool="gpu")
+    assert running.machine
+    return {
+        "done": wide.get_absolute_url(),
+        "failed": failed.get_absolute_url(),
+        "running": running.get_absolute_url(),
+        "waiting": waiting.get_absolute_url(),
+        "machine": running.machine.get_absolute_url(),
+        "earlier state": older.get_absolute_url(),
+        "describe": f"{wide.get_absolute_url()}describe/",
+    }
+
+
+def _like(row: Experiment, count: int) -> Iterator[Experiment]:
+    """``count`` ended ones without runs: as much as lists read."""
+    assert row.finished_at
+    for number in range(count):
+        yield Experiment(
+            title=f"Night {number}: {row.title}"[: 40 + number % 160],
+            document=row.document,
+            plan=row.plan,
+            model_names=["olmoe-1b-7b", "qwen3-30b-a3b"][: 1 + number % 2],
+            likeness=row.likeness,
+            state=State.DONE if number % 7 else State.FAILED,
+            failure="" if number % 7 else "The measuring program was killed.",
+            answer=row.answer,
+            tags=["nightly"] if number % 3 else [],
+            pool=row.pool,
+            author=row.author,
+            machine=row.machine,
+            queued_at=row.queued_at - timedelta(hours=number),
+            started_at=row.queued_at - timedelta(hours=number),
+            finished_at=row.finished_at - timedelta(hours=number),
+        )

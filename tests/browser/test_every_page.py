@@ -1,0 +1,118 @@
+"""Every page with nothing, one thing and many things on it: wide and narrow, light and dark.
+
+No page is wider than the screen, moves while it loads, writes to the console, asks another server for anything, or
+breaks a rule of axe-core, among them a text contrast of at least 4.5:1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.browser.furnish import furnish
+from webapp.experiments import queue
+from webapp.ui.finders import NODE_MODULES
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+AXE = NODE_MODULES / "axe-core" / "axe.min.js"
+LISTS = {
+    "home": "/",
+    "list": "/experiments/",
+    "filtered": "/experiments/?state=done&q=night",
+    "nothing found": "/experiments/?q=nothing+like+it",
+    "bad filter": "/experiments/?state=lost",
+    "deleted": "/experiments/?state=deleted",
+    "machines": "/machines/",
+}
+FORMS = {"new": "/experiments/new/", "new as JSON": "/experiments/new/?as=json"}
+OTHERS = {"traces": "/traces/", "password": "/password/", "not found": "/nowhere/", "used link": "/sign-in/x/"}
+SCREENS = [(width, scheme) for width in (1280, 390) for scheme in ("light", "dark")]
+
+WATCH_SHIFTS = """
+window.shifts = [];
+const outside = ({ node }) => node?.parentElement?.outerHTML.slice(0, 120);
+new PerformanceObserver((list) => {
+  for (const { value, sources } of list.getEntries()) window.shifts.push(`${value} ${sources.map(outside)}`);
+}).observe({ type: "layout-shift", buffered: true });
+"""
+RUN_AXE = """async () => {
+  const { violations } = await axe.run(document, { resultTypes: ["violations"] });
+  const words = (id) => ({ html, any }) => `${id}: ${html.slice(0, 120)} ${any[0]?.message ?? ""}`;
+  return violations.flatMap(({ id, nodes }) => nodes.map(words(id)));
+}"""
+
+
+class Visit:
+    """A browser page that notes what goes wrong on each page it is led to."""
+
+    def __init__(self, page: Page, server: str) -> None:
+        self.page, self.server = page, server
+        self.axe = AXE.read_text()
+        self.complaints: list[str] = []
+        page.add_init_script(WATCH_SHIFTS)
+        page.on(
+            "console", lambda said: self.complaints.append(said.text) if said.type in ("error", "warning") else None
+        )
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on(
+            "request",
+            lambda asked: None if asked.url.startswith((server, "data:")) else self.complaints.append(asked.url),
+        )
+
+    def problems(self, address: str, width: int, scheme: Any) -> Iterator[str]:
+        self.complaints.clear()
+        self.page.set_viewport_size({"width": width, "height": 800})
+        self.page.emulate_media(color_scheme=scheme)
+        response = self.page.goto(self.server + address, wait_until="networkidle")
+        assert response is not None
+        if response.status < 400:  # the browser itself reports the others
+            yield from self.complaints
+        scrolls = self.page.evaluate("document.documentElement.scrollWidth")
+        if scrolls > width:
+            yield f"{scrolls} px wide"
+        yield from (f"moved: {shift}" for shift in self.page.evaluate("window.shifts"))
+        if self.page.locator("h1").count() != 1:
+            yield "has not one h1"
+        self.page.evaluate(self.axe)  # as the policy lets no foreign script in, it comes by the debugger
+        yield from self.page.evaluate(RUN_AXE)
+
+
+@pytest.fixture
+def visit(page: Page, live_server: Any, monkeypatch: pytest.MonkeyPatch) -> Visit:
+    monkeypatch.setattr(queue, "wake", lambda pool: None)
+    return Visit(page, live_server.url)
+
+
+def problems_at(visit: Visit, addresses: dict[str, str]) -> list[str]:
+    return [
+        f"{name} at {width} px, {scheme}: {problem}"
+        for name, address in addresses.items()
+        for width, scheme in SCREENS
+        for problem in visit.problems(address, width, scheme)
+    ]
+
+
+@pytest.mark.parametrize(("count", "pages"), [(0, LISTS | FORMS | OTHERS), (1, LISTS), (500, LISTS | FORMS)])
+def test_every_page_is_in_order(
+    visit: Visit, signed_in_page: Page, member: Any, count: int, pages: dict[str, str]
+) -> None:
+    found = problems_at(visit, pages | furnish(member, count))
+    assert not found, "\n".join(found)
+
+
+def test_the_page_for_strangers_is_in_order(visit: Visit) -> None:
+    found = problems_at(visit, {"sign-in": "/sign-in/"})
+    assert not found, "\n".join(found)
+
+
+def test_what_is_out_of_order_is_noticed(visit: Visit) -> None:
+    """The watch itself: a heading that is pushed down, and one that can hardly be read."""
+    assert list(visit.problems("/sign-in/", 1280, "light")) == []
+    visit.page.evaluate("document.querySelector('h1').style.color = '#aaa'")
+    assert any(problem.startswith("color-contrast: <h1") for problem in visit.page.evaluate(RUN_AXE))
+    visit.page.evaluate("document.body.prepend(Object.assign(document.createElement('p'), { textContent: 'late' }))")
+    visit.page.wait_for_function("window.shifts.length > 0")

@@ -1,0 +1,73 @@
+"""What a member does with an experiment that is there: cancel, run again, describe, delete and bring back."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.template.loader import render_to_string
+from django.views.decorators.http import require_http_methods, require_POST
+from django.views.decorators.vary import vary_on_headers
+
+from bench_worker.errors import DoesNotFit, SpecError
+from bench_worker.spec import Experiment as Asked
+from webapp.experiments import memory, queue, upkeep
+from webapp.experiments.forms import DescriptionForm
+from webapp.experiments.models import Experiment
+from webapp.experiments.views import member, visible
+from webapp.traces.store import traces_library
+
+
+@require_POST
+def cancel(request: HttpRequest, pk: int) -> HttpResponse:
+    """Cancel, and go back to where the button stood: the experiment's page, or home."""
+    row = visible(pk)
+    if not queue.request_cancel(pk):
+        messages.info(request, f"{row.title} had ended before it could be canceled.")
+    return redirect("home") if request.POST.get("back") == "home" else redirect(row)
+
+
+@require_POST
+def rerun(request: HttpRequest, pk: int) -> HttpResponse:
+    """Queue the same document again, as an experiment of its own; what can't run any more is refused."""
+    row = visible(pk)
+    try:
+        asked = Asked.model_validate(row.document, context=traces_library())
+        memory.check(asked, row.pool)
+    except (SpecError, DoesNotFit) as error:
+        messages.error(request, f"Not queued: {error}.")
+        return redirect(row)
+    return redirect(queue.enqueue(asked, author=member(request), pool=row.pool, tags=row.tags))
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@vary_on_headers("HX-Request")
+def describe(request: HttpRequest, pk: int) -> HttpResponse:
+    """Title, tags and notes: a form in their place on the page, or a page of its own without htmx."""
+    row = visible(pk)
+    as_part = bool(request.htmx)  # type: ignore[attr-defined]
+    form = DescriptionForm.showing(row) if request.method != "POST" else DescriptionForm(request.POST)
+    if form.is_valid():
+        upkeep.describe(pk, **form.cleaned_data)
+        if not as_part:
+            return redirect(row)
+        return render(request, "experiments/detail.html#about", {"experiment": visible(pk), "described": True})
+    template = f"experiments/describe.html{'#form' if as_part else ''}"
+    return render(request, template, {"experiment": row, "form": form}, status=422 if form.errors else 200)
+
+
+@require_POST
+def delete(request: HttpRequest, pk: int) -> HttpResponse:
+    """Hide the experiment; the message on the next page brings it back."""
+    row = visible(pk)
+    upkeep.delete(pk)
+    context = {"experiment": row, "days": upkeep.KEPT_FOR.days}
+    messages.success(request, render_to_string("experiments/_deleted.html", context, request))
+    return redirect("experiments:list")
+
+
+@require_POST
+def restore(request: HttpRequest, pk: int) -> HttpResponse:
+    """Undo a deletion. An experiment that was never deleted is just shown."""
+    upkeep.restore(pk)
+    return redirect(get_object_or_404(Experiment, pk=pk))
