@@ -13,6 +13,7 @@ import pytest
 from playwright.sync_api import Page
 
 from tests.browser.furnish import furnish
+from tests.webapp.experiments.waiting import wait_until
 from webapp.experiments import queue
 from webapp.ui.finders import NODE_MODULES
 
@@ -115,4 +116,4 @@ def test_what_is_out_of_order_is_noticed(visit: Visit) -> None:
     visit.page.evaluate("document.querySelector('h1').style.color = '#aaa'")
     assert any(problem.startswith("color-contrast: <h1") for problem in visit.page.evaluate(RUN_AXE))
     visit.page.evaluate("document.body.prepend(Object.assign(document.createElement('p'), { textContent: 'late' }))")
-    visit.page.wait_for_function("window.shifts.length > 0")
+    assert wait_until(lambda: visit.page.evaluate("window.shifts.length") > 0)

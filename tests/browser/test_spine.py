@@ -20,6 +20,8 @@ from bench_worker.result import Result
 from tests.webapp.experiments.waiting import wait_until
 
 pytestmark = pytest.mark.browser
+#: How the measuring program's command line goes on; its guard's names another program first.
+MEASURING = ["-m", "bench_worker"]
 ROOT = Path(__file__).parents[2]
 #: A real measurement with its start on a busy machine, in milliseconds.
 MEASURED_MS = 120_000
@@ -33,7 +35,7 @@ class Product(NamedTuple):
     def measuring(self) -> list[psutil.Process]:
         """The measuring programs that its workers run."""
         family = psutil.Process(self.process.pid).children(recursive=True)
-        return [process for process in family if process.is_running() and "bench_worker" in process.cmdline()]
+        return [process for process in family if process.is_running() and process.cmdline()[1:3] == MEASURING]
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from tests.webapp.experiments import make
 from webapp.experiments import launch, machines, queue
 from webapp.experiments.management.commands import bench
 from webapp.experiments.models import Experiment, State
-from webapp.experiments.perform import perform
+from webapp.experiments.perform import perform_next
 
 pytestmark = pytest.mark.django_db
 
@@ -30,9 +30,7 @@ def worker_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command's first pause is when a worker carries the experiment out."""
 
     def work(seconds: float) -> None:
-        row = queue.claim("default")
-        if row is not None:
-            perform(row, lambda: False)
+        perform_next("default", lambda: False)
 
     monkeypatch.setattr(bench.time, "sleep", work)
     monkeypatch.setattr(launch, "PROGRAM", (sys.executable, str(Path(__file__).with_name("fake_worker.py"))))
