@@ -10,6 +10,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 from bench_worker.allocators import settle_allocators
 
@@ -18,7 +19,8 @@ settle_allocators()  # before torch loads
 import torch  # noqa: E402
 
 from bench_worker import environment, models  # noqa: E402
-from bench_worker.network import Network, network_key  # noqa: E402
+from bench_worker.network import Network  # noqa: E402
+from bench_worker.planning import network_key  # noqa: E402
 from bench_worker.result import LAYER_STAGES  # noqa: E402
 from bench_worker.spec import Experiment  # noqa: E402
 from bench_worker.stages import LAYER, StageClock, WholeClock  # noqa: E402
@@ -51,31 +53,29 @@ def clock_table(name: str) -> None:
     source = StepSource(seed=0)
     mark_us = _mark_cost_us(device)
     for tokens, repeats in REPEATS.items():
-        inputs = [source.make(variant.network, spec.load, step, _layout(tokens, device)) for step in range(8)]
+        inputs = [
+            source.make(variant.network, spec.load, step, _layout(tokens, device)) for step in range(7)
+        ]  # odd: both orders meet all of them
         for step in inputs[:3]:
             variant.step(step, StageClock(device))
         stages, whole = StageClock(device), WholeClock(device)
-        pairs = _interleaved(
-            repeats,
-            lambda turn, inputs=inputs, clock=stages: _stage_sum(variant, inputs[turn % 8], clock),
-            lambda turn, inputs=inputs, clock=whole: _whole(variant, inputs[turn % 8], clock),
-        )
+        pairs = _interleaved(repeats, inputs, partial(_stage_sum, variant, stages), partial(_whole, variant, whole))
         layer_us = statistics.median(whole_us for _, whole_us, _ in pairs)
         print(f"{tokens:>8}{layer_us / 1e3:>12.3f}{_ratio(pairs):>20.3f}{7 * mark_us / layer_us:>16.4%}{repeats:>10}")
     print()
 
 
 def _interleaved(
-    repeats: int, first: Callable[[int], float], second: Callable[[int], float]
+    repeats: int, inputs: list[StepInput], first: Callable[[StepInput], float], second: Callable[[StepInput], float]
 ) -> list[tuple[float, float, bool]]:
-    """``repeats`` pairs of both, each on the same turn, with their order swapped from pair to pair."""
+    """``repeats`` pairs of both, each pair on the same inputs, with their order swapped from pair to pair."""
     pairs = []
     for turn in range(repeats):
-        swapped = turn % 2 == 1
+        swapped, given = turn % 2 == 1, inputs[turn % len(inputs)]
         if swapped:
-            b, a = second(turn), first(turn)
+            b, a = second(given), first(given)
         else:
-            a, b = first(turn), second(turn)
+            a, b = first(given), second(given)
         pairs.append((a, b, swapped))
     return pairs
 
@@ -87,12 +87,12 @@ def _ratio(pairs: list[tuple[float, float, bool]]) -> float:
     return float((by_order[0] * by_order[1]) ** 0.5)
 
 
-def _stage_sum(variant: Variant, inputs: StepInput, clock: StageClock) -> float:
+def _stage_sum(variant: Variant, clock: StageClock, inputs: StepInput) -> float:
     variant.step(inputs, clock)
     return sum(us for stage, us in clock.read().items() if stage.partition(".")[0] in LAYER_STAGES)
 
 
-def _whole(variant: Variant, inputs: StepInput, clock: StageClock) -> float:
+def _whole(variant: Variant, clock: StageClock, inputs: StepInput) -> float:
     variant.step(inputs, clock)
     return clock.read()[LAYER]
 
