@@ -133,6 +133,7 @@ def test_words_are_edited_in_their_place(site: Page, member: Any) -> None:
     site.get_by_label("Notes").fill("to remember")
     site.get_by_role("button", name="Save", exact=True).click()
     expect(site.get_by_text("'c<' is not allowed")).to_be_visible()
+    expect(title).to_be_focused()  # the form that came back is in place: nothing takes the focus any more
     site.get_by_label("Tags").fill("nightly, h100")
     site.get_by_role("button", name="Save", exact=True).click()
     expect(site.get_by_role("heading", level=1)).to_have_text("Better name")
