@@ -11,10 +11,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 
-from bench_worker import gpus, host
+from bench_worker import gpus, host, host_memory
 
 PACKAGES = ("torch", "deepspeed", "zentorch", "numpy")
 
@@ -28,9 +27,7 @@ def available_bytes(on: torch.device) -> int:
     """Memory that a measurement may take now on ``on``: free device memory, or free host memory within the cgroup."""
     if on.type == "cuda":
         return torch.cuda.mem_get_info(on)[0]
-    limit, used = _cgroup_memory()
-    free = psutil.virtual_memory().available
-    return min(free, limit - used) if limit is not None else free
+    return host_memory.available_bytes()
 
 
 def machine(threads: int | None = None) -> dict[str, Any]:
@@ -38,8 +35,6 @@ def machine(threads: int | None = None) -> dict[str, Any]:
     cpus = host.usable_cpus()
     told = gpus.query() if torch.cuda.is_available() else {}
     found = [_gpu(i, told) for i in range(torch.cuda.device_count())]
-    limit, _ = _cgroup_memory()
-    total = psutil.virtual_memory().total
     facts = {
         "device": found[0]["name"] if found else "cpu",
         "cpu": host.cpu_name(),
@@ -48,7 +43,7 @@ def machine(threads: int | None = None) -> dict[str, Any]:
         "cpu_quota": host.cpu_quota(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "governor": host.governor(cpus),
-        "memory_bytes": min(total, limit) if limit is not None else total,
+        "memory_bytes": host_memory.total_bytes(),
         "gpus": [{name: value for name, value in gpu.items() if name != "state"} for gpu in found],
         "driver": next((facts["driver"] for facts in told.values()), None),
         "system": f"{platform.system()} {platform.machine()}",
@@ -106,13 +101,3 @@ def _commit() -> str | None:
         return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return None
-
-
-def _cgroup_memory() -> tuple[int | None, int]:
-    """Limit (None: unlimited) and use of this process's memory cgroup, version 2."""
-    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
-    try:
-        text = limit.read_text().strip()
-        return (None, 0) if text == "max" else (int(text), int(used.read_text()))
-    except (OSError, ValueError):
-        return None, 0

@@ -10,6 +10,8 @@ RUN pip install --no-cache-dir --disable-pip-version-check --requirement require
 
 FROM python:3.11.14-slim-bookworm
 RUN useradd --uid 10001 --create-home moescope
+# What an attempt at an experiment needs and leaves while it lasts.
+RUN install --directory --owner=moescope /var/lib/moescope
 COPY --from=installed /opt/venv /opt/venv
 WORKDIR /app
 COPY manage.py ./
@@ -18,5 +20,5 @@ COPY webapp webapp
 # The commit that results name; an image has no repository to ask.
 ARG MOESCOPE_COMMIT
 ENV MOESCOPE_COMMIT=$MOESCOPE_COMMIT
-ENV PATH=/opt/venv/bin:$PATH PYTHONUNBUFFERED=1
+ENV PATH=/opt/venv/bin:$PATH PYTHONUNBUFFERED=1 MOESCOPE_DATA=/var/lib/moescope
 USER 10001

@@ -49,7 +49,8 @@ class ByHand:
             given["PORT"] = str(self.ports["web"])
         if "MOESCOPE_ALIVE" in given:
             given["MOESCOPE_ALIVE"] = str(self.directory / f"{name}.alive")
-        return variables.without_ours() | {"PATH": f"{BIN}:{os.environ['PATH']}"} | given | changes
+        images = {"PATH": f"{BIN}:{os.environ['PATH']}", "MOESCOPE_DATA": str(self.directory / "data")}
+        return variables.without_ours() | images | given | changes
 
     def command(self, name: str) -> list[str]:
         """The service's own command, a schedule kept in this directory."""

@@ -37,6 +37,14 @@ def test_what_it_copies_exists_and_is_sent_to_the_builder(file):
             assert not is_ignored(source), source
 
 
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_a_worker_may_write_where_it_keeps_attempts(kind):
+    file = ROOT / "docker" / f"worker-{kind}.Dockerfile"
+    [data] = re.findall(r"MOESCOPE_DATA=(\S+)", "\n".join(compose.arguments(file, "ENV")))
+    assert f"install --directory --owner=moescope {data}" in compose.arguments(file, "RUN")
+    assert compose.arguments(file, "USER") == ["10001"]
+
+
 def test_a_working_tree_leaves_its_own_files_behind():
     for left in (".env", ".git/config", ".venv/bin/python", "var/secret-key", "tests/conftest.py",
                  "webapp/node_modules/x.js", "webapp/static_root/x.js"):  # fmt: skip

@@ -8,6 +8,6 @@ from webapp.experiments import launch
 from webapp.settings import *  # noqa: F403
 
 launch.PROGRAM = (sys.executable, str(Path(__file__).parents[1] / "webapp" / "experiments" / "fake_worker.py"))
-launch.GRACE_S = 0.5
+launch.BEAT_S, launch.GRACE_S = 0.1, 0.5
 supervisor.LAST_BACKOFF_S = 1.0
 SWEEP_S = 1.0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,6 +59,16 @@ def directories() -> list[Path]:
 def fence_of(directory: Path) -> Fence:
     experiment, attempt = directory.name.split("-")
     return Fence(int(experiment), int(attempt))
+
+
+def refuse_without_a_place() -> None:
+    """End this program with one sentence where no directory can be made: every experiment would wait in vain."""
+    try:
+        with _alone():
+            return
+    except OSError as error:
+        directory = settings.MOESCOPE_DATA / "attempts"
+        sys.exit(f"A worker can't write into {directory} ({error.strerror}): name another place with MOESCOPE_DATA.")
 
 
 def home() -> Path:

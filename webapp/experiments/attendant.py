@@ -19,6 +19,9 @@ from django.db import connection
 from webapp.experiments import machines, queue
 from webapp.experiments.recover import recover
 
+#: A round that takes so much longer than it should is a sign that this computer slept.
+LATE_S = 30.0
+
 log = logging.getLogger(__name__)
 
 
@@ -28,19 +31,27 @@ def start() -> None:
 
 def _attend() -> None:
     presence = machines.Presence(settings.MOESCOPE_POOL)
+    #: The last round came in time and reached the database. Otherwise others may have been silent for the same reason,
+    #: a computer asleep or a database away, and get a round's time to be heard again.
+    watchful = False
     while True:
+        began = time.time()
         done(recover)
-        done(queue.sweep)
+        watchful = done(queue.sweep if watchful else queue.wake_waiting)
         done(presence.tell)
         connection.close()
         time.sleep(settings.SWEEP_S)
+        watchful = watchful and time.time() - began < settings.SWEEP_S + LATE_S
 
 
-def done(duty: Callable[[], object]) -> None:
-    """Do it; a line in the log where that fails. The thread goes on: the next round tries again."""
+def done(duty: Callable[[], object]) -> bool:
+    """Do it; False, and a line in the log, where that fails. The thread goes on: the next round tries again."""
     try:
         duty()
     except queue.AWAY as error:
         log.warning("The database is away: %s", error)
+        return False
     except Exception:
         log.exception("A duty of the worker failed")
+        return False
+    return True

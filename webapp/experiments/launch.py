@@ -36,6 +36,8 @@ LAST_LINES = 200
 MAX_LINE_BYTES, MAX_KEPT_CHARS = 1_000_000, 2_000
 #: Time beside ``max_seconds`` for what it doesn't bound: starting, weights, the check, writing the result.
 GRACE_S = 600.0
+#: Between two heartbeats, which also carry progress.
+BEAT_S = 1.0
 #: A guard that is this late has itself come to a halt, and is ended with all that it guards.
 GUARD_LATE_S = 20.0
 #: Beside the guard's own reasons: the guard did not live to tell one.
@@ -87,7 +89,7 @@ def watch(
     limits: Limits,
     mark: str,
     beat: Callable[[Report], str | None],
-    beat_s: float = 1.0,
+    beat_s: float,
 ) -> Ended:
     """Run ``command`` to its end; nothing that it started is left when this returns.
 

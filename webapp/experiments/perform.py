@@ -75,7 +75,7 @@ def _perform(row: Experiment, fence: queue.Fence, directory: Path, shutting_down
     command = patiently(lambda: write_inputs(row, directory))
     limits = Limits(row.document["measure"]["max_seconds"] + launch.GRACE_S, memory_limit())
     beat = _Beat(row, directory, shutting_down)
-    ended = launch.watch(command, limits=limits, mark=str(directory), beat=beat)
+    ended = launch.watch(command, limits=limits, mark=str(directory), beat=beat, beat_s=launch.BEAT_S)
     beat.write(ended.report)
     last_output = ended.report.last_output
 

@@ -6,10 +6,10 @@ import mmap
 from typing import Any
 
 from celery import shared_task
-from celery.signals import worker_process_init, worker_shutting_down
+from celery.signals import worker_init, worker_process_init, worker_shutting_down
 from django.conf import settings
 
-from webapp.experiments import attendant, pulse, queue, upkeep
+from webapp.experiments import attempts, attendant, pulse, queue, upkeep
 from webapp.experiments.perform import perform_next
 
 #: One byte that the worker's main process shares with the child that it forks to run tasks.
@@ -28,8 +28,9 @@ def work() -> None:
 
 @shared_task(name=pulse.SWEEP)
 def sweep() -> None:
-    """See `queue.sweep` and `upkeep.purge`; beat sends it every few seconds."""
-    queue.sweep()
+    """Beat sends it every few seconds. Whose worker was lost is for `attendant` to judge, which knows how long it has
+    been watching."""
+    queue.wake_waiting()
     upkeep.purge()
 
 
@@ -40,6 +41,11 @@ def is_shutting_down() -> bool:
 @worker_shutting_down.connect
 def _tell_the_child(**kwargs: Any) -> None:
     _shutting_down[0] = 1
+
+
+@worker_init.connect
+def _refuse_without_a_place(**kwargs: Any) -> None:
+    attempts.refuse_without_a_place()
 
 
 @worker_process_init.connect

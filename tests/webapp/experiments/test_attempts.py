@@ -83,6 +83,17 @@ def test_a_directory_of_an_earlier_database_is_emptied() -> None:
         assert list(directory.iterdir()) == []
 
 
+def test_a_worker_without_a_place_to_write_refuses_to_start(data: Path, settings: Any) -> None:
+    attempts.refuse_without_a_place()
+    (data / "file").touch()
+    settings.MOESCOPE_DATA = data / "file"
+    with pytest.raises(SystemExit) as refused:
+        attempts.refuse_without_a_place()
+    assert refused.value.code == (
+        f"A worker can't write into {data}/file/attempts (Not a directory): name another place with MOESCOPE_DATA."
+    )
+
+
 def test_a_killed_process_holds_nothing(data: Path) -> None:
     other = subprocess.Popen(
         [sys.executable, "-c", BEGINS, str(data)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
