@@ -1,4 +1,4 @@
-"""The command line: ``python -m bench_worker run | fit | models | machine | show``."""
+"""The command line: ``python -m bench_worker run | fit | recording | models | machine | show``."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from typing import Any, NoReturn, get_args
 from bench_worker import capacity, models, show
 from bench_worker.allocators import settle_allocators
 from bench_worker.errors import DoesNotFit, SpecError, Unavailable
-from bench_worker.planning import Condition, refuse_what_does_not_fit, requests_of
+from bench_worker.planning import Condition, recordings_of, refuse_what_does_not_fit, requests_of
 from bench_worker.result import FitKind, Run
 from bench_worker.spec import Library, read_experiment
+from bench_worker.workload.recordings import Recording, RecordingError, read_recording, write_recording
 
 DONE, FAILED, BAD_EXPERIMENT, DOES_NOT_FIT, UNAVAILABLE, CANCELED = 0, 1, 2, 3, 4, 130
 
@@ -86,9 +87,18 @@ def parser() -> argparse.ArgumentParser:
     for sub in (run, fit):
         sub.add_argument("file", type=Path, metavar="FILE")
         sub.add_argument("--traces", type=Path, metavar="DIR", help="folder of NAME.csv files that FILE may name")
+        sub.add_argument("--recordings", type=Path, metavar="DIR", help="folder of NAME.npz files that FILE may name")
+    load = command("recording", recording_command, "Make a recording of expert load from the files of others.")
+    load.add_argument(
+        "files", type=Path, nargs="+", metavar="FILE", help="several where SGLang wrote one for each rank"
+    )
+    load.add_argument("--out", type=Path, metavar="NAME.npz", help="where it goes; without it, it is only looked at")
+    load.add_argument(
+        "--experts", type=int, metavar="N", help="experts of the model, where FILE leaves that to be guessed"
+    )
     listing = command("models", models_command, "List the model presets.")
     machine = command("machine", machine_command, "Describe this machine.")
-    for sub in (fit, listing, machine):
+    for sub in (fit, load, listing, machine):
         sub.add_argument("--json", action="store_true", help="the same figures for a program")
     shown = command("show", show_command, "Print the runs of a result file, or one part of it as JSON.")
     shown.add_argument("file", type=Path, metavar="RESULT")
@@ -97,8 +107,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run_command(args: argparse.Namespace) -> int:
-    files = trace_files(args.traces)
-    experiment = read_experiment(args.file, Library(traces=frozenset(files), allow_paths=True))
+    files, recordings = files_in(args.traces, "--traces", ".csv"), files_in(args.recordings, "--recordings", ".npz")
+    experiment = read_experiment(args.file, Library(frozenset(files), frozenset(recordings), allow_paths=True))
     if args.out is not None:
         refuse_unwritable(args.out)
     stop = _stop_request(args.stop_on_eof)
@@ -110,7 +120,9 @@ def run_command(args: argparse.Namespace) -> int:
 
     report = StderrReport()
     try:
-        result = run_experiment(experiment, report, trace_files=files, allow_paths=True, stop=stop.is_set)
+        result = run_experiment(
+            experiment, report, trace_files=files, recording_files=recordings, allow_paths=True, stop=stop.is_set
+        )
     except Canceled:
         return fail(CANCELED, "canceled")
     except torch.OutOfMemoryError as error:
@@ -131,8 +143,9 @@ def run_command(args: argparse.Namespace) -> int:
 
 
 def fit_command(args: argparse.Namespace) -> int:
-    files = trace_files(args.traces)
-    experiment = read_experiment(args.file, Library(traces=frozenset(files), allow_paths=True))
+    files, recordings = files_in(args.traces, "--traces", ".csv"), files_in(args.recordings, "--recordings", ".npz")
+    experiment = read_experiment(args.file, Library(frozenset(files), frozenset(recordings), allow_paths=True))
+    recordings_of(experiment.runs(), recordings, allow_paths=True)
     from bench_worker import environment  # here: it imports torch
 
     available = environment.available_bytes(environment.device())
@@ -177,6 +190,43 @@ def _fit_document(conditions: list[Condition], available: int) -> dict[str, Any]
     return {**most, "refused": None, "runs": runs}
 
 
+def recording_command(args: argparse.Namespace) -> int:
+    if args.out is not None:
+        refuse_unwritable(args.out)
+    try:
+        made = _read_recording(args.files, args.experts)
+        if args.out is not None:
+            write_recording(args.out, made)
+    except RecordingError as error:
+        raise SpecError("recording", str(args.files[0]), str(error)) from None
+    except OSError as error:
+        return fail(FAILED, f"{args.out} can't be written: {error.strerror}")
+    imbalance = (made.shares.max(axis=1) * made.num_experts).tolist()
+    if args.json:
+        found = {
+            "layers": made.layers.tolist(), "experts": made.num_experts, "top_k": made.top_k,
+            "tokens": None if made.ids is None else len(made.ids), "dropped_rows": made.dropped_rows,
+            "imbalance": imbalance,
+        }  # fmt: skip
+        print(json.dumps(found))
+        return DONE
+    k = "an unknown number of experts" if made.top_k is None else f"{made.top_k} experts"
+    print(f"{made.described()}; {k} a token; hottest expert {min(imbalance):.2f} to {max(imbalance):.2f} × the mean")
+    if made.dropped_rows:
+        print(f"{made.dropped_rows:,} rows of a profiling pass were left out.")
+    return DONE
+
+
+def _read_recording(paths: list[Path], num_experts: int | None) -> Recording:
+    from bench_worker.workload.sglang_dumps import is_dump, read_dumps  # here: it imports torch
+
+    if all(map(is_dump, paths)):
+        return read_dumps(paths)
+    if len(paths) > 1:
+        raise RecordingError(f"{paths[1].name}: one file makes a recording, unless SGLang wrote one for each rank")
+    return read_recording(paths[0], num_experts=num_experts)
+
+
 def models_command(args: argparse.Namespace) -> int:
     presets = models.presets()
     if args.json:
@@ -215,13 +265,13 @@ def show_command(args: argparse.Namespace) -> int:
     return DONE
 
 
-def trace_files(folder: Path | None) -> dict[str, Path]:
-    """The traces that ``--traces`` offers, by name."""
+def files_in(folder: Path | None, option: str, suffix: str) -> dict[str, Path]:
+    """The traces or recordings that ``option`` offers, by name."""
     if folder is None:
         return {}
     if not folder.is_dir():
-        raise SpecError("--traces", str(folder), f"{folder} is not a folder")
-    return {path.stem: path for path in folder.glob("*.csv")}
+        raise SpecError(option, str(folder), f"{folder} is not a folder")
+    return {path.stem: path for path in folder.glob(f"*{suffix}")}
 
 
 def refuse_unwritable(out: Path) -> None:

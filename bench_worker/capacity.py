@@ -11,7 +11,7 @@ from math import ceil
 
 from pydantic import BaseModel, ConfigDict
 
-from bench_worker import models
+from bench_worker import models, strategies
 from bench_worker.models import MLA, Model
 from bench_worker.spec import Spec
 
@@ -58,7 +58,8 @@ def fit(spec: Spec, device_bytes: int | None, *, tokens_per_sequence: int | None
     Experts divide by EP, redundant copies added; attention, dense and shared FFN, embedding and head divide by TP;
     router and norms are on every rank. KV cache a token: 2 · key-value heads · head_dim a layer, heads divided by TP
     and replicated below one a rank; with MLA the latent and the rotary key, whole on every rank. Buffers: the rows of
-    dispatch and combine, T·k·H each, and the two expert intermediates, T·k·2I and T·k·I.
+    dispatch and combine, N·H each, and the two expert intermediates, N·2I and N·I, where N is T·k or as many rows as
+    the routing strategy makes; and what its selection takes, if that is much.
 
     ``tokens_per_sequence`` defaults to prompt + output where the workload fixes both; what the trace decides counts
     as `TRACE_TOKENS`, within the model's context.
@@ -82,7 +83,7 @@ def fit(spec: Spec, device_bytes: int | None, *, tokens_per_sequence: int | None
     kv_token = model.attention.kv_values(tp) * size
     cached = kinds.get("full", 0) * tokens + kinds.get("sliding", 0) * min(tokens, model.window or 0)
     state = kinds.get("linear", 0) * _state_bytes(model, size, tp)
-    rows = spec.workload.max_batch_tokens * _top_k(spec, model)
+    rows, selection = _routed(spec, model)
     return _fit(
         parts={part: count * size for part, count in weights.items()},
         kv_bytes_per_token=kv_token * (kinds.get("full", 0) + kinds.get("sliding", 0)),
@@ -90,7 +91,7 @@ def fit(spec: Spec, device_bytes: int | None, *, tokens_per_sequence: int | None
         sequence_bytes=kv_token * cached + state,
         sequences=ceil(spec.workload.concurrency / dp),
         tokens=tokens,
-        buffers_bytes=rows * (2 * model.hidden + 3 * model.expert_intermediate) * size,
+        buffers_bytes=rows * (2 * model.hidden + 3 * model.expert_intermediate) * size + selection,
         device_bytes=device_bytes,
         groups=dp,
     )
@@ -102,9 +103,9 @@ def fit_measurement(spec: Spec, device_bytes: int | None, *, tokens_per_sequence
     Weights: experts, shared experts and router of each executed layer; where attention is measured, one attention of
     each kind that the model has for each executed layer, and once the norms, a dense FFN if the model has any, the
     embedding and the head. KV cache: a slot of ``tokens_per_sequence`` for each request in flight (the schedule's
-    longest sequence), in sliding layers too. Buffers: hidden rows [T, H]; routed rows [T·k, H] in and out; gate_up
-    [T·k, 2I] and its activation [T·k, I]; logits [sequences, vocab]; with MLA, the keys and values that one chunk of a
-    prompt expands; one expert in float64 for the check against the reference.
+    longest sequence), in sliding layers too. Buffers: hidden rows [T, H]; routed rows [N, H] in and out; gate_up
+    [N, 2I] and its activation [N, I]; what the selection takes; logits [sequences, vocab]; with MLA, the keys and
+    values that one chunk of a prompt expands; one expert in float64 for the check against the reference.
     """
     model, layers, size = models.load(spec.model, allow_paths=True), spec.layers, _element_bytes(spec)
     work, kinds = spec.workload, model.attention_layers
@@ -113,7 +114,7 @@ def fit_measurement(spec: Spec, device_bytes: int | None, *, tokens_per_sequence
         "shared_experts": layers * model.shared_parameters,
         "router": layers * model.router_parameters,
     }
-    rows = work.max_batch_tokens * _top_k(spec, model)
+    rows, selection = _routed(spec, model)
     buffers = work.max_batch_tokens * model.hidden + rows * (2 * model.hidden + 3 * model.expert_intermediate)
     caches, state = 0, 0
     if spec.kernels.attention:
@@ -137,7 +138,7 @@ def fit_measurement(spec: Spec, device_bytes: int | None, *, tokens_per_sequence
         sequence_bytes=kv_token * tokens_per_sequence + state,
         sequences=work.concurrency,
         tokens=tokens_per_sequence,
-        buffers_bytes=buffers * size + 8 * model.expert_parameters,
+        buffers_bytes=buffers * size + selection + 8 * model.expert_parameters,
         device_bytes=device_bytes,
     )
 
@@ -194,8 +195,12 @@ def _element_bytes(spec: Spec) -> int:
     return DTYPE_BYTES[spec.kernels.dtype]
 
 
-def _top_k(spec: Spec, model: Model) -> int:
-    return spec.routing.top_k or model.top_k
+def _routed(spec: Spec, model: Model) -> tuple[int, int]:
+    """Of the fullest step: the rows that experts compute, and the bytes that selecting them takes."""
+    strategy, tokens = spec.routing.strategy, spec.workload.max_batch_tokens
+    params = strategies.parameters(spec.routing, model)
+    rows = strategies.routed_rows(strategy, params, tokens, model.experts)
+    return rows, strategies.selection_bytes(strategy, params, tokens, model.experts)
 
 
 def _workload_tokens(spec: Spec, model: Model) -> int:

@@ -1,19 +1,18 @@
 """The one forward pass of a MoE layer, read top to bottom in stage order.
 
-Shapes: ``T`` tokens, ``H`` hidden, ``I`` expert intermediate, ``E`` experts, ``N`` assignments.
+Shapes: ``T`` tokens, ``H`` hidden, ``I`` expert intermediate, ``E`` experts, ``N`` assignments or slots.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from bench_worker.kernels.base import ExpertBackend, ExpertWeights
-from bench_worker.kernels.permute import RowBuffer, combine, pack
-from bench_worker.routing import Assignments, Router
+from bench_worker.kernels.permute import Mixed, Packed, RowBuffer, mix, pack
+from bench_worker.routing import Assignments, Router, SoftSlots
 from bench_worker.stages import LAYER, Clock
 
 
@@ -53,19 +52,21 @@ class MoELayer:
         self.buffer = buffer
         self.weight_on_input = weight_on_input
 
-    def forward(self, hidden: Tensor, scores: Tensor, clock: Clock) -> tuple[Tensor, Assignments]:
-        """Output [T, H] of ``hidden`` [T, H], routed by ``scores`` [T, E], and who went where.
+    def forward(
+        self, hidden: Tensor, scores: Tensor, clock: Clock, token_ids: Tensor | None = None
+    ) -> tuple[Tensor, Assignments | SoftSlots]:
+        """Output [T, H] of ``hidden`` [T, H], routed by ``scores`` [T, E] or ``token_ids`` int64 [T]; who went where.
 
         The gate's product with the real hidden states is computed for its time; the injected scores decide, so that
-        every variant routes the same load.
+        every variant routes the same load. The router has checked them before: see `Router.checked`.
         """
         F.linear(hidden, self.weights.gate)
         clock.inner("route.gate")
 
-        assignments = self.router.route(scores)
+        routed = self.router.select(scores, token_ids)
         clock.inner("route.select")
 
-        packed = pack(hidden, assignments, self.buffer, weighted=self.weight_on_input)
+        packed = self._pack(hidden, routed)
         clock.inner("permute")
 
         outputs = self.experts(packed.rows, packed.counts)
@@ -76,10 +77,14 @@ class MoELayer:
             shared = dense(hidden, self.weights.shared)
             clock.inner("experts.shared")
 
-        weight = torch.ones_like(assignments.weight) if self.weight_on_input else assignments.weight
-        combined = combine(outputs, packed, weight)
+        combined = packed.combine(outputs)
         if self.weights.shared is not None:
             combined += shared
         clock.inner("combine")
         clock.outer(LAYER)
-        return combined, assignments
+        return combined, routed
+
+    def _pack(self, hidden: Tensor, routed: Assignments | SoftSlots) -> Packed | Mixed:
+        if isinstance(routed, SoftSlots):  # a slot's row is weighted as it is mixed, wherever the model weights rows
+            return mix(hidden, routed, self.router.num_experts, self.buffer)
+        return pack(hidden, routed, self.buffer, weighted=self.weight_on_input)

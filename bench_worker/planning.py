@@ -4,16 +4,17 @@ the runner would, in the same words.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from bench_worker import capacity
+from bench_worker import capacity, models
 from bench_worker.errors import DoesNotFit, SpecError
 from bench_worker.spec import PlannedRun, Spec, Workload
 from bench_worker.workload import Request
 from bench_worker.workload import requests as traces
+from bench_worker.workload.recordings import Recording, RecordingError, read_recording
 from bench_worker.workload.schedule import Batch, closed_loop
 
 
@@ -63,6 +64,31 @@ def requests_of(work: Workload, trace_files: Mapping[str, Path], allow_paths: bo
     except traces.TraceError as error:
         raise SpecError("base.workload.trace", work.trace, str(error)) from None
     return traces.with_lengths(recorded, work.prompt_tokens, work.output_tokens)
+
+
+def recordings_of(
+    planned: Iterable[PlannedRun], files: Mapping[str, Path], allow_paths: bool = False
+) -> dict[str, Recording]:
+    """The recordings that ``planned`` runs name, read from ``files`` or, where paths are allowed, from their own path.
+
+    Raises `SpecError` where one can't be read, or isn't the load of its run's model.
+    """
+    found: dict[str, Recording] = {}
+    for run in planned:
+        name = run.spec.load.recording
+        if name is None:
+            continue
+        try:
+            if name not in found:
+                if name not in files and not allow_paths:
+                    raise RecordingError(f"{name}: no recording of that name is here")
+                found[name] = read_recording(files.get(name, Path(name)), name if name in files else None)
+            model = models.load(run.spec.model, allow_paths=allow_paths)
+            if reason := found[name].misfit(model.experts, model.top_k, model.name):
+                raise RecordingError(f"{Path(name).name}: {reason}")
+        except RecordingError as error:
+            raise SpecError("base.load.recording", name, str(error)) from None
+    return found
 
 
 def plan_condition(planned: list[PlannedRun], trace_files: Mapping[str, Path], allow_paths: bool) -> Condition:

@@ -14,6 +14,7 @@ import numpy as np
 
 from bench_worker.capacity import Fit
 from bench_worker.models import GQA, Model
+from bench_worker.outcome import Outcome, Routed
 from bench_worker.result import (
     LAYER_STAGES,
     Check,
@@ -30,6 +31,8 @@ from bench_worker.result import (
 from bench_worker.serving import RequestMetrics, request_metrics
 from bench_worker.spec import PlannedRun, Spec
 from bench_worker.stats import distribution
+from bench_worker.strategies import STRATEGIES
+from bench_worker.workload.recordings import Recording
 from bench_worker.workload.schedule import Batch
 
 #: Leaf that a `bench_worker.stages.StageClock` reads for the outer mark of the layer; it spans nothing.
@@ -59,14 +62,15 @@ class RunRecord:
         self.steps: list[StepRecord] = []
         #: The batches of each pass over the schedule, as far as it came.
         self.passes: list[list[Batch]] = []
-        self.expert_assignments: np.ndarray | None = None
+        self.routed: Routed | None = None
         self.truncated = False
 
-    def add(self, step: StepRecord, experts: list[list[int]]) -> None:
-        """``experts`` [layers, E]: the assignments of the step by executed layer and expert."""
+    def add(self, step: StepRecord, outcome: Outcome) -> None:
+        """``outcome``: what the step's routing came to."""
         self.steps.append(step)
-        counts = np.array(experts)
-        self.expert_assignments = counts if self.expert_assignments is None else self.expert_assignments + counts
+        if self.routed is None:
+            self.routed = Routed(*outcome.rows.shape)
+        self.routed.add(outcome)
 
     def end_pass(self, batches: list[Batch], truncated: bool) -> None:
         self.passes.append(batches)
@@ -80,10 +84,11 @@ def run(
     fit: dict[FitKind, Fit],
     longest: int,
     record: RunRecord | None,
+    recorded: Recording | None = None,
 ) -> Run:
     """The result of one planned run. A variant that failed its check has no record, and gets no times.
 
-    ``longest``: tokens of the trace's longest request, prompt and output.
+    ``longest``: tokens of the trace's longest request, prompt and output. ``recorded``: the load it replays.
     """
     spec = planned.spec
     leaves = record.steps[0].times_us if record and record.steps else {}
@@ -96,7 +101,7 @@ def run(
         check=check,
         fit=fit,
         scale=scaling,
-        notes=notes(spec, model, longest, record),
+        notes=[*notes(spec, model, longest, record), *routing_notes(spec, recorded)],
     )
     if record is None or not record.steps:
         return result
@@ -107,12 +112,13 @@ def run(
     measured = {leaf: 1 if top(leaf) == "other" else spec.layers for leaf in scaling.counts}
     origin: Origin = "measured" if spec.kernels.attention and scaling.counts == measured else "scaled"
     served = serve(record, scaling) if spec.kernels.attention else Served([], None)
-    assert record.expert_assignments is not None
+    assert record.routed is not None
     result.clock = ClockCheck(sampled_steps=len(whole), sum_over_whole=float(np.median(ratios)) if ratios else None)
     result.steps = steps(record, scaling)
     result.requests = requests(served.metrics) if spec.kernels.attention else None
     result.summary = summary(record, scaling, served)
-    result.expert_assignments = record.expert_assignments.tolist()
+    result.expert_assignments = record.routed.expert_assignments.tolist()
+    result.routing = record.routed.outcome(STRATEGIES[spec.routing.strategy].causal)
     result.origins = {"layer_us": "measured", "stages_us": "measured", "step_us": origin, "requests": origin}
     return result
 
@@ -152,6 +158,30 @@ def notes(spec: Spec, model: Model, longest: int, record: RunRecord | None) -> l
         found.append(f"The longest request has {longest:,} tokens; {model.name} was made for {model.max_context:,}.")
     if left_out := not_computed(model):
         found.append(f"Counted in memory and not computed for {model.name}: {', '.join(left_out)}.")
+    return found
+
+
+def routing_notes(spec: Spec, recorded: Recording | None) -> list[str]:
+    """What a reader must know about the strategy and the expert load."""
+    strategy, load, found = spec.routing.strategy, spec.load, []
+    if not STRATEGIES[strategy].causal:
+        found.append(
+            f"{strategy} is non-causal: a token's result depends on later tokens of its step, so it can't decode token "
+            "by token in production."
+        )
+    if strategy == "soft":
+        found.append("soft has no assignments; its slots are counted in their place.")
+    replayed = recorded is not None and recorded.ids is not None
+    if recorded is not None:
+        found.append(f"The expert load is recorded: {load.recording}, {recorded.described()}.")
+        if recorded.dropped_rows:
+            found.append(f"{recorded.dropped_rows:,} rows of a profiling pass were left out of the recording.")
+    if load.correlation:
+        found.append(
+            "The recorded tokens are replayed one by one, so correlation is not used."
+            if replayed
+            else f"Scores of a request's consecutive tokens are correlated ({load.correlation:g})."
+        )
     return found
 
 
@@ -266,8 +296,8 @@ def summary(record: RunRecord, scaling: Scale, served: Served) -> Summary:
     kept = sum(step.assignments for step in record.steps)
     dropped = sum(step.dropped for step in record.steps)
     rows = sum(step.rows for step in record.steps)
-    assert record.expert_assignments is not None
-    load = record.expert_assignments
+    assert record.routed is not None
+    load = record.routed.expert_assignments
     return Summary(
         step_us=step_time,
         layer_us=layer_time,

@@ -1,7 +1,7 @@
 """The slow, obvious MoE layer in float64 that every variant must equal before it is timed.
 
-It shares nothing with the fast path but the weights: plain Python chooses the experts token by token, and plain matrix
-products compute them one at a time.
+It shares nothing with the fast path but the weights: `bench_worker.routing.reference` chooses the experts token by
+token in plain Python, and plain matrix products compute them one at a time.
 """
 
 from __future__ import annotations
@@ -12,75 +12,64 @@ import torch
 from torch import Tensor
 
 from bench_worker.layer import DenseWeights, LayerWeights
-
-#: (token, expert, weight)
-Choice = tuple[int, int, float]
-
-
-def token_choice(
-    scores: list[list[float]],
-    top_k: int,
-    scoring: str = "softmax",
-    renormalize: bool = True,
-    route_scale: float = 1.0,
-    capacity_factor: float | None = None,
-    bias: list[float] | None = None,
-) -> list[Choice]:
-    """`bench_worker.routing.token_choice.TokenChoice` with loops (REFERENCE: Switch 2101.03961, GShard 2006.16668)."""
-    choices: list[Choice] = []
-    for token, row in enumerate(scores):
-        if scoring == "softmax":
-            top = max(row)
-            total = sum(math.exp(s - top) for s in row)
-            affinity = [math.exp(s - top) / total for s in row]
-        else:
-            affinity = [1 / (1 + math.exp(-s)) for s in row]
-        biased = affinity if bias is None else [a + b for a, b in zip(affinity, bias, strict=True)]
-        best = sorted(range(len(row)), key=lambda e: -biased[e])[:top_k]
-        norm = sum(affinity[e] for e in best) if renormalize else 1.0
-        choices += [(token, e, affinity[e] / norm * route_scale) for e in best]
-    if capacity_factor is None:
-        return choices
-    capacity = math.ceil(capacity_factor * top_k * len(scores) / len(scores[0]))
-    kept: list[Choice] = []
-    for expert in {e for _, e, _ in choices}:
-        mine = sorted((c for c in choices if c[1] == expert), key=lambda c: (-c[2], c[0]))
-        kept += mine[:capacity]
-    return sorted(kept)
-
-
-ROUTERS = {"token_choice": token_choice}
+from bench_worker.routing import SoftSlots
+from bench_worker.routing.reference import Choice
 
 
 def layer(
     hidden: Tensor,
     weights: LayerWeights,
-    choices: list[Choice],
+    routed: list[Choice] | SoftSlots,
     activation: str,
     weight_on_input: bool = False,
     tokens: list[int] | None = None,
 ) -> Tensor:
-    """The layer's output, float64, for ``hidden`` [T, H]: a sum over the chosen experts of each token.
+    """The layer's output, float64, for ``hidden`` [T, H].
 
     [T, H], or only the rows of ``tokens``, in ascending order.
     """
-    if tokens is not None:
-        row_of = {token: row for row, token in enumerate(tokens)}
-        choices = [(row_of[token], expert, weight) for token, expert, weight in choices if token in row_of]
-        hidden = hidden[tokens]
+    rows = list(range(len(hidden))) if tokens is None else tokens
     x = hidden.double()
-    out = torch.zeros_like(x)
-    for expert in sorted({e for _, e, _ in choices}):
-        gate = weights.experts.gate[expert].double()
-        up = weights.experts.up[expert].double()
-        down = weights.experts.down[expert].double()
-        for token, _, weight in [c for c in choices if c[1] == expert]:
+    if isinstance(routed, SoftSlots):
+        out = _of_slots(x, weights, routed, activation)[rows]
+    else:
+        out = _of_choices(x, weights, routed, activation, weight_on_input, rows)
+    if weights.shared is not None:
+        out += _dense(x[rows], weights.shared)
+    return out
+
+
+def _of_choices(
+    x: Tensor, weights: LayerWeights, choices: list[Choice], activation: str, weight_on_input: bool, rows: list[int]
+) -> Tensor:
+    """A sum over the chosen experts of each token among ``rows``."""
+    row_of = {token: row for row, token in enumerate(rows)}
+    out = torch.zeros(len(rows), x.shape[1], dtype=torch.float64, device=x.device)
+    chosen = [choice for choice in choices if choice[0] in row_of]
+    for expert in sorted({e for _, e, _ in chosen}):
+        gate, up, down = _expert(weights, expert)
+        for token, _, weight in [c for c in chosen if c[1] == expert]:
             row = x[token] * weight if weight_on_input else x[token]
             y = down @ activate(gate @ row, up @ row, activation)
-            out[token] += y if weight_on_input else weight * y
-    if weights.shared is not None:
-        out += _dense(x, weights.shared)
+            out[row_of[token]] += y if weight_on_input else weight * y
     return out
+
+
+def _of_slots(x: Tensor, weights: LayerWeights, slots: SoftSlots, activation: str) -> Tensor:
+    """Slots mix tokens, experts run on their slots, tokens mix the results."""
+    num_experts = weights.gate.shape[0]
+    out = torch.zeros_like(x)
+    shares = zip(slots.dispatch.chunk(num_experts, dim=1), slots.combine.chunk(num_experts, dim=1), strict=True)
+    for expert, (dispatch, combine) in enumerate(shares):
+        gate, up, down = _expert(weights, expert)
+        slot = dispatch.to(x).T @ x
+        out += combine.to(x) @ (activate(slot @ gate.T, slot @ up.T, activation) @ down.T)
+    return out
+
+
+def _expert(weights: LayerWeights, expert: int) -> tuple[Tensor, Tensor, Tensor]:
+    experts = weights.experts
+    return experts.gate[expert].double(), experts.up[expert].double(), experts.down[expert].double()
 
 
 def activate(gate: Tensor, up: Tensor, activation: str) -> Tensor:

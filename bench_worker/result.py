@@ -97,6 +97,26 @@ class Summary(Part):
     truncated: bool
 
 
+class RoutingOutcome(Part):
+    """What the strategy came to, over all steps and executed layers."""
+
+    #: Kept, and refused by a capacity limit. A strategy with slots counts its slots as assignments.
+    assignments: int
+    dropped: int
+    #: Tokens by how many experts they got: none, one, two, … A strategy with slots gives every token all experts.
+    experts_per_token: list[int]
+    #: Experts, once a step and layer, by the rows that they computed: none, 1, 2 to 3, 4 to 7, 8 to 15, …
+    rows_per_expert: list[int]
+    #: Assignments by step and expert, summed over layers, `steps_per_group` successive steps together.
+    expert_assignments_over_time: list[list[int]]
+    steps_per_group: int
+    #: Pairs of a token and an expert that are this strategy's choice and the model's own as well, among those that are
+    #: either's. 1: the experts are the model's own. None: tokens have no experts of their own.
+    expert_overlap: float | None
+    #: Whether a token's experts depend on no later token. Without that, no model can decode token by token.
+    causal: bool
+
+
 class Scale(Part):
     """How often the whole model holds each measured part: ``step_us`` = Σ count · stage time."""
 
@@ -143,6 +163,7 @@ class Run(Part):
     summary: Summary | None = None
     #: Assignments by executed layer and expert.
     expert_assignments: list[list[int]] = []
+    routing: RoutingOutcome | None = None
     origins: dict[str, Origin] = {}
     notes: list[str] = []
 

@@ -16,7 +16,14 @@ from bench_worker import capacity, environment, models, recording
 from bench_worker.errors import Unavailable
 from bench_worker.kernels.registry import EXPERT_BACKENDS
 from bench_worker.network import Network
-from bench_worker.planning import Condition, NetworkKey, network_key, plan_condition, refuse_what_does_not_fit
+from bench_worker.planning import (
+    Condition,
+    NetworkKey,
+    network_key,
+    plan_condition,
+    recordings_of,
+    refuse_what_does_not_fit,
+)
 from bench_worker.recording import RunRecord, StepRecord
 from bench_worker.result import Check, FitKind, Result, Run
 from bench_worker.spec import Experiment, Measure, PlannedRun
@@ -24,6 +31,7 @@ from bench_worker.stages import LAYER, StageClock, WholeClock
 from bench_worker.step_input import StepInput, StepSource
 from bench_worker.step_layout import Slots
 from bench_worker.variant import Variant
+from bench_worker.workload.recordings import Recording
 from bench_worker.workload.schedule import Batch
 
 #: One step in this many runs once more with only the outer marks, to check that the stages sum to the layer.
@@ -50,13 +58,14 @@ def run_experiment(
     report: Report,
     *,
     trace_files: Mapping[str, Path] | None = None,
+    recording_files: Mapping[str, Path] | None = None,
     allow_paths: bool = False,
     stop: Callable[[], bool] = lambda: False,
 ) -> Result:
     """Measure every run that ``experiment`` plans.
 
-    Raises `SpecError` for an unusable trace, `DoesNotFit` before anything is allocated, `Unavailable` for a part that
-    can't run here, and `Canceled` when ``stop`` says so between two steps.
+    Raises `SpecError` for an unusable trace or recording, `DoesNotFit` before anything is allocated, `Unavailable` for
+    a part that can't run here, and `Canceled` when ``stop`` says so between two steps.
     """
     started = time.monotonic()
     device = environment.device()
@@ -64,12 +73,12 @@ def run_experiment(
         plan_condition(list(runs), trace_files or {}, allow_paths)
         for _, runs in groupby(experiment.runs(), key=lambda run: run.condition)
     ]
+    recordings = recordings_of(experiment.runs(), recording_files or {}, allow_paths)
     available = environment.available_bytes(device)
     refuse_what_does_not_fit(conditions, available)
-
     refuse_what_can_not_run(conditions[0].planned, device)
 
-    bench = Bench(device, available, report, stop, allow_paths, experiment.measure)
+    bench = Bench(device, available, report, stop, allow_paths, experiment.measure, recordings)
     bench.prepare(conditions)
     runs: list[Run] = []
     for place, condition in enumerate(conditions):
@@ -98,9 +107,11 @@ class Bench:
         stop: Callable[[], bool],
         allow_paths: bool,
         plan: Measure,
+        recordings: Mapping[str, Recording],
     ) -> None:
         self.device, self.available, self.threads = device, available, torch.get_num_threads()
         self.report, self.stop, self.allow_paths, self.plan = report, stop, allow_paths, plan
+        self.recordings = recordings
         self.networks: dict[NetworkKey, Network] = {}
         self.variants: dict[str, Variant] = {}
         self.checks: dict[str, Check] = {}
@@ -144,7 +155,8 @@ class Bench:
         """Run steps from all over the schedule's beginning, so from all its shapes, and throw them away."""
         horizon = condition.batches[:WARMUP_HORIZON]
         wanted = set(np.linspace(0, len(horizon) - 1, min(self.plan.warmup_steps, len(horizon))).astype(int).tolist())
-        source, slots = StepSource(condition.seed, repeat=self.plan.repeats), Slots(condition.concurrency)
+        source = StepSource(condition.seed, self.plan.repeats, self.recordings)
+        slots = Slots(condition.concurrency)
         for index, batch in enumerate(horizon if wanted else []):
             if time.monotonic() > deadline:
                 return
@@ -165,7 +177,7 @@ class Bench:
     ) -> None:
         """The whole schedule once. The order of the variants rotates from step to step, so that none always finds the
         caches that another left."""
-        source = StepSource(condition.seed, repeat)
+        source = StepSource(condition.seed, repeat, self.recordings)
         slots = Slots(condition.concurrency)
         measured = 0
         for index, batch in enumerate(condition.batches):
@@ -198,22 +210,21 @@ class Bench:
         if rest == 0 and not turn % 2:
             whole_us = self._whole_layer_us(variant, inputs)
 
-        experts = [torch.bincount(a.expert, minlength=a.num_experts).tolist() for a in routed]
-        assignments = sum(a.expert.numel() for a in routed)
+        outcome = variant.outcome(inputs, routed)
         row_bytes = variant.network.model.hidden * variant.network.dtype.itemsize
         record.add(
             StepRecord(
                 index=index,
                 prefill_tokens=batch.prefill_tokens,
                 decode_tokens=batch.decode_tokens,
-                assignments=assignments,
-                dropped=sum(a.dropped for a in routed),
-                rows=assignments,  # rows are packed without padding
-                moved_bytes=2 * assignments * row_bytes,  # there and back
+                assignments=outcome.assignments,
+                dropped=outcome.dropped,
+                rows=outcome.assignments,  # rows are packed without padding
+                moved_bytes=2 * outcome.assignments * row_bytes,  # there and back
                 times_us=times_us,
                 whole_us=whole_us,
             ),
-            experts,
+            outcome,
         )
 
     def _whole_layer_us(self, variant: Variant, inputs: StepInput) -> float:
@@ -227,7 +238,8 @@ class Bench:
             "deployment": capacity.fit(planned.spec, None, tokens_per_sequence=longest),
             "measurement": capacity.fit_measurement(planned.spec, self.available, tokens_per_sequence=longest),
         }
-        return recording.run(planned, model, self.checks[planned.variant], fit, longest, record)
+        recorded = self.recordings.get(planned.spec.load.recording or "")
+        return recording.run(planned, model, self.checks[planned.variant], fit, longest, record, recorded)
 
     def _use_threads(self, planned: PlannedRun) -> None:
         threads = planned.spec.kernels.threads or self.threads

@@ -19,10 +19,45 @@ class Strict(BaseModel):
 
 
 class Routing(Strict):
+    """A strategy with its parameters. Which belong to which strategy is written in `bench_worker.strategies`; null
+    takes the model's own value or, where a model has none, the strategy's default."""
+
     strategy: Strategy = Field("token_choice", description="How tokens and experts choose each other.")
     top_k: Positive | None = Field(None, description="Experts a token goes to; empty takes the model's own.")
     capacity_factor: Annotated[float, Field(gt=0, le=1000)] | None = Field(
         None, description="An expert keeps at most ceil(factor · k · T / E) assignments; empty drops none."
+    )
+    scoring: Literal["softmax", "sigmoid"] | None = Field(
+        None, description="What turns router logits into weights; empty takes the model's own."
+    )
+    renormalize: bool | None = Field(
+        None, description="Divide a token's weights by their sum; empty does what the model does."
+    )
+    route_scale: Annotated[float, Field(gt=0, le=1000)] | None = Field(
+        None, description="Multiplies every weight; empty takes the model's own."
+    )
+    bias: Annotated[list[float], Field(min_length=1, max_length=4096)] | None = Field(
+        None, description="A number for each expert, added when choosing and never to a weight; empty adds none."
+    )
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        None, description="A token takes experts until their probabilities sum to more than this; empty is 0.4."
+    )
+    max_experts: Positive | None = Field(None, description="Experts a token gets at most; empty is 2 · top_k.")
+    solver: Literal["auction", "exact"] | None = Field(
+        None, description="auction takes milliseconds; exact takes seconds to minutes a step. Empty is auction."
+    )
+    slots_per_expert: Annotated[int, Field(ge=1, le=65_536)] | None = Field(
+        None, description="Rows that every expert computes; empty is T · top_k / E, the work of top-k."
+    )
+    num_groups: Positive | None = Field(
+        None, description="Groups that the experts are divided into; empty takes the model's own, else up to 8."
+    )
+    topk_groups: Positive | None = Field(
+        None, description="Groups that a token's experts may come from; empty takes the model's own, else half."
+    )
+    group_score: Literal["top2", "max"] | None = Field(
+        None,
+        description="A group counts by its two best experts (DeepSeek-V3) or its best (V2); empty goes by the scoring.",
     )
 
 
@@ -33,7 +68,12 @@ class Load(Strict):
     skew: Annotated[float, Field(ge=0, le=5)] = Field(
         1.0, description="zipf: weight of an expert before top-k is its rank to the power −skew."
     )
-    recording: str | None = Field(None, description="The recorded expert load to replay.")
+    recording: Annotated[str, Field(min_length=1, max_length=1024)] | None = Field(
+        None, description="recorded: the expert load to replay; on the command line also the path of its file."
+    )
+    correlation: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0, description="Chance that an expert's appeal stays from one token of a request to the next; 0 draws anew."
+    )
 
 
 class Layout(Strict):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from bench_worker import models
+from bench_worker import models, strategies
 from bench_worker.errors import SpecError, not_one_of, shown
 from bench_worker.models import Model
 from bench_worker.spec_fields import Spec
@@ -14,8 +14,6 @@ from bench_worker.workload.generators import GENERATORS
 
 #: Values that schema 1 defines and this version does not run yet, by field. Refused by name.
 NOT_BUILT: dict[str, frozenset[Any]] = {
-    "routing.strategy": frozenset(["expert_choice", "dynamic", "balanced", "hash", "soft", "group_limited"]),
-    "load.profile": frozenset(["recorded"]),
     "parallel.mode": frozenset(["distributed", "virtual"]),
     "parallel.placement": frozenset(["round_robin", "eplb", "locality"]),
     "kernels.experts": frozenset(["auto", "loop", "padded", "zentorch", "deepspeed_layer"]),
@@ -30,6 +28,7 @@ class Library:
     """Names that an experiment may use beyond the built-in ones. Passed as pydantic's validation ``context``."""
 
     traces: frozenset[str] = frozenset()
+    recordings: frozenset[str] = frozenset()
     allow_paths: bool = False
 
 
@@ -37,6 +36,9 @@ def check_run(spec: Spec, library: Library) -> Iterator[SpecError]:
     """Everything in ``spec`` that can't be run. Fields are named as inside the spec: ``routing.top_k``."""
     yield from _not_built(spec)
     yield from _workload(spec, library)
+    yield from _load(spec, library)
+    for problem in strategies.foreign(spec.routing):
+        yield _in("routing", problem)
     try:
         model = models.load(spec.model, allow_paths=library.allow_paths)
     except ValueError as error:
@@ -57,7 +59,7 @@ def _not_built(spec: Spec) -> Iterator[SpecError]:
         yield SpecError(
             "parallel.redundant_experts", value, f"{value} is not allowed; redundant experts are not built yet, use 0"
         )
-    for field in ("parallel.topology", "load.recording", "workload.rate"):
+    for field in ("parallel.topology", "workload.rate"):
         if (value := values[field]) is not None:
             yield SpecError(field, value, f"{shown(value)} has no use yet in this version; leave it empty")
 
@@ -65,10 +67,7 @@ def _not_built(spec: Spec) -> Iterator[SpecError]:
 def _workload(spec: Spec, library: Library) -> Iterator[SpecError]:
     work = spec.workload
     if work.trace not in GENERATORS and work.trace not in library.traces and not library.allow_paths:
-        if {"/", "\\", "."} & set(work.trace):  # no entry's name has one
-            message = f"{shown(work.trace)} is a file path; file paths are for the command line only"
-        else:
-            message = not_one_of(work.trace, [*GENERATORS, *sorted(library.traces)])
+        message = _not_an_entry(work.trace, [*GENERATORS, *sorted(library.traces)])
         yield SpecError("workload.trace", work.trace, message)
     if work.concurrency > work.max_batch_tokens:
         yield SpecError(
@@ -78,14 +77,34 @@ def _workload(spec: Spec, library: Library) -> Iterator[SpecError]:
         )
 
 
+def _load(spec: Spec, library: Library) -> Iterator[SpecError]:
+    load = spec.load
+    if load.profile != "recorded":
+        if load.recording is not None:
+            message = (
+                f"{shown(load.recording)} has no use with {load.profile}; leave it empty, or set profile to recorded"
+            )
+            yield SpecError("load.recording", load.recording, message)
+    elif load.recording is None:
+        yield SpecError("load.recording", None, "is missing; the profile recorded replays one")
+    elif load.recording not in library.recordings and not library.allow_paths:
+        yield SpecError("load.recording", load.recording, _not_an_entry(load.recording, sorted(library.recordings)))
+
+
+def _not_an_entry(name: str, entries: list[str]) -> str:
+    if {"/", "\\", "."} & set(name):  # no entry's name has one
+        return f"{shown(name)} is a file path; file paths are for the command line only"
+    return not_one_of(name, entries) if entries else f"{shown(name)} is no entry; none has been imported here"
+
+
 def _beyond_the_model(spec: Spec, model: Model) -> Iterator[SpecError]:
     if spec.layers > model.moe_layers:
         yield SpecError(
             "layers", spec.layers, f"{shown(spec.layers)} is above the {model.moe_layers} MoE layers of {model.name}"
         )
-    top_k = spec.routing.top_k
-    if top_k is not None and top_k > model.experts:
-        yield SpecError("routing.top_k", top_k, f"{shown(top_k)} is above the {model.experts} experts of {model.name}")
+    filled = strategies.filled(spec.routing, model)
+    for problem in strategies.problems(filled, model.experts, f" of {model.name}"):
+        yield _in("routing", problem)
     if spec.kernels.attention and (reason := model.attention_not_measurable()):
         yield SpecError("kernels.attention", True, f"{reason}; set it to false to measure the MoE layer alone")
     prompt, output = spec.workload.prompt_tokens, spec.workload.output_tokens
@@ -97,6 +116,10 @@ def _beyond_the_model(spec: Spec, model: Model) -> Iterator[SpecError]:
             getattr(spec.workload, longer),
             f"prompt and output together have {length:,} tokens; {model.name} holds {model.max_context:,}",
         )
+
+
+def _in(group: str, problem: SpecError) -> SpecError:
+    return SpecError(f"{group}.{problem.field}", problem.value, problem.message)
 
 
 def _built(field: str) -> str:

@@ -16,13 +16,14 @@ from bench_worker.workload.schedule import Batch
 
 @dataclass(frozen=True)
 class Segment:
-    """Rows ``start`` to ``start + length`` of the step belong to the request in ``slot``; ``context`` tokens of it are
-    in the KV cache already."""
+    """Rows ``start`` to ``start + length`` of the step belong to ``request``, which is in ``slot``; ``context`` tokens
+    of it are in the KV cache already."""
 
     slot: int
     start: int
     length: int
     context: int
+    request: int = 0
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Slots:
             if request not in self._of:
                 self._of[request] = self._free.pop()
             length = prefill + decode
-            segments.append(Segment(self._of[request], start, length, context))
+            segments.append(Segment(self._of[request], start, length, context, request))
             start += length
         lengths = [s.length for s in segments]
         slot = np.repeat([s.slot for s in segments], lengths)

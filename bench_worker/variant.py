@@ -5,22 +5,24 @@ Shapes: ``T`` tokens of the step, ``H`` hidden, ``E`` experts.
 
 from __future__ import annotations
 
-from typing import Any
+import math
 
 import torch
 
-from bench_worker import reference, routing
+from bench_worker import reference, routing, strategies
 from bench_worker.errors import Unavailable
 from bench_worker.kernels.permute import RowBuffer
 from bench_worker.kernels.registry import EXPERT_BACKENDS
 from bench_worker.layer import MoELayer, dense
-from bench_worker.models import Model
 from bench_worker.network import Network
+from bench_worker.outcome import Outcome
 from bench_worker.result import Check
-from bench_worker.routing import Assignments
+from bench_worker.routing import Assignments, Router, SoftSlots
+from bench_worker.routing.reference import Wrong, expected
 from bench_worker.spec import Spec
 from bench_worker.stages import Clock, StageClock
 from bench_worker.step_input import StepInput
+from bench_worker.tally import tally
 from bench_worker.weights import Weights
 
 #: Largest error against the float64 reference that a variant may show, by dtype.
@@ -38,8 +40,9 @@ class Variant:
             raise Unavailable(reason)
         model = network.model
         self.spec, self.network = spec, network
-        self.params = routing_params(spec, model)
+        self.params = strategies.parameters(spec.routing, model, spec.workload.seed)
         self.router = routing.build(spec.routing.strategy, model.experts, **self.params)
+        self.own_router = self._own_router()
         self.buffer = RowBuffer(model.hidden, network.dtype, network.device)
         self.layers = [
             MoELayer(
@@ -52,64 +55,72 @@ class Variant:
             for weights in network.layers
         ]
 
+    def _own_router(self) -> Router | None:
+        """The router that the model was trained with; None where the variant's chooses the same experts."""
+        model = self.network.model
+        own = strategies.own_routing(model)
+        params = strategies.parameters(own, model, self.spec.workload.seed)
+        if own.strategy == self.spec.routing.strategy and params == self.params:
+            return None
+        return routing.build(own.strategy, model.experts, **params)
+
+    def outcome(self, inputs: StepInput, routed: list[Assignments | SoftSlots]) -> Outcome:
+        """What came of ``routed``, which `step` made of ``inputs``."""
+        return tally(routed, inputs.scores, inputs.token_ids, self.network.model.experts, self.own_router)
+
     def check(self) -> Check:
         """The first layer against the float64 reference, with its reused buffer poisoned first."""
         model, network = self.network.model, self.network
         weights = Weights(network.dtype, network.device, seed=1)
         hidden = weights.noise(CHECK_TOKENS, model.hidden)
         scores = Weights(torch.float32, network.device, seed=2).noise(CHECK_TOKENS, model.experts)
+        token_ids = torch.arange(CHECK_TOKENS, device=network.device) % model.vocab
         self.reserve(CHECK_TOKENS)
         self.buffer.poison()
-        actual, _ = self.layers[0].forward(hidden, scores, StageClock(network.device))
-        choices = reference.ROUTERS[self.spec.routing.strategy](scores.tolist(), **self.params)
+        actual, routed = self.layers[0].forward(hidden, scores, StageClock(network.device), token_ids)
         compared = list(range(0, CHECK_TOKENS, CHECK_TOKENS // COMPARED_TOKENS))
-        expected = reference.layer(
-            hidden, network.layers[0], choices, model.expert_activation, model.weight_on_input, tokens=compared
-        )
-        error = reference.relative_error(actual[compared], expected)
+        try:
+            choices = expected(self.router, scores, token_ids, routed)
+        except Wrong:
+            error = math.inf
+        else:
+            correct = reference.layer(
+                hidden, network.layers[0], choices, model.expert_activation, model.weight_on_input, tokens=compared
+            )
+            error = reference.relative_error(actual[compared], correct)
         return Check(rel_error=error, tolerance=TOLERANCES[self.spec.kernels.dtype], tokens=COMPARED_TOKENS)
 
     def reserve(self, tokens: int) -> None:
-        """Room for the rows of a step of ``tokens``, so that no step has to make it."""
-        self.buffer.take(tokens * self.params["top_k"])
+        """Room for the rows of a step of ``tokens``, and what its selection needs, so that no step has to make it."""
+        network = self.network
+        rows = strategies.routed_rows(self.spec.routing.strategy, self.params, tokens, network.model.experts)
+        self.buffer.take(rows)
+        self.router.prepare(tokens, network.device)
 
-    def step(self, inputs: StepInput, clock: Clock) -> list[Assignments]:
+    def step(self, inputs: StepInput, clock: Clock) -> list[Assignments | SoftSlots]:
         """One step through the executed layers, with the attention, embedding and head around them where they are
-        measured. Marks ``clock`` and returns each layer's assignments."""
-        around = self.network.around
+        measured. Marks ``clock`` and returns who went where in each layer."""
+        around, token_ids = self.network.around, inputs.token_ids
+        scores = [self.router.checked(layer_scores, token_ids) for layer_scores in inputs.scores]
         clock.begin()
+        routed = []
         if around is None:
-            routed = []
-            for layer, layer_scores in zip(self.layers, inputs.scores, strict=True):
-                _, assignments = layer.forward(inputs.hidden, layer_scores, clock)
-                routed.append(assignments)
+            for layer, layer_scores in zip(self.layers, scores, strict=True):
+                routed.append(layer.forward(inputs.hidden, layer_scores, clock, token_ids)[1])
             return routed
 
-        hidden, update = around.embed(inputs.token_ids), around.no_update
+        hidden, update = around.embed(token_ids), around.no_update
         clock.outer("other.embedding")
         if around.dense is not None:
             update = dense(hidden, around.dense)
             clock.outer("other.dense_ffn")
-        routed = []
-        for layer, blocks, layer_scores in zip(self.layers, around.attention, inputs.scores, strict=True):
+        for layer, blocks, layer_scores in zip(self.layers, around.attention, scores, strict=True):
             for stage, block in blocks.items():
                 hidden, normed = block.forward(hidden, update, inputs.layout)
                 update = around.no_update
                 clock.outer(stage)
-            update, assignments = layer.forward(normed, layer_scores, clock)
-            routed.append(assignments)
+            update, layer_routed = layer.forward(normed, layer_scores, clock, token_ids)
+            routed.append(layer_routed)
         around.logits(hidden, update, inputs.layout.yielding)
         clock.outer("other.head")
         return routed
-
-
-def routing_params(spec: Spec, model: Model) -> dict[str, Any]:
-    """The strategy's parameters: what the spec sets, else what the model does."""
-    asked = spec.routing
-    return {
-        "top_k": asked.top_k or model.top_k,
-        "scoring": "sigmoid" if model.scoring == "sigmoid" else "softmax",
-        "renormalize": model.renormalize,
-        "route_scale": model.route_scale,
-        "capacity_factor": asked.capacity_factor,
-    }

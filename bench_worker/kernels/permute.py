@@ -1,6 +1,6 @@
-"""Grouping assignments by expert and bringing their results back.
+"""Making the rows that experts compute, grouped by expert, and bringing their results back.
 
-Shapes: ``T`` tokens, ``H`` hidden, ``E`` experts, ``N`` assignments.
+Shapes: ``T`` tokens, ``H`` hidden, ``E`` experts, ``N`` assignments or slots.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bench_worker.routing.base import Assignments
+from bench_worker.routing.base import Assignments, SoftSlots
 
 
 class RowBuffer:
@@ -34,35 +34,64 @@ class RowBuffer:
 @dataclass(frozen=True)
 class Packed:
     """``rows`` [N, H] grouped by expert, ``counts`` int64 [E] rows an expert, ``place`` int64 [N]: the row of each
-    assignment, in token-major order, ``first`` int64 [T]: a token's first assignment."""
+    assignment, in token-major order, ``first`` int64 [T]: a token's first assignment, ``weight`` float32 [N]: how much
+    of the row's result counts."""
 
     rows: Tensor
     counts: Tensor
     place: Tensor
     first: Tensor
+    weight: Tensor
+
+    def combine(self, outputs: Tensor) -> Tensor:
+        """Sum each token's expert ``outputs`` [N, H] by weight: [T, H].
+
+        One pass that reads each output row once; a token without assignments gets zeros.
+        """
+        weight = self.weight.to(outputs.dtype)
+        return F.embedding_bag(self.place, outputs, self.first, mode="sum", per_sample_weights=weight)
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """``rows`` [N, H] of the slots, ``counts`` int64 [E] slots an expert, ``shares`` [T, N] of each slot in a token."""
+
+    rows: Tensor
+    counts: Tensor
+    shares: Tensor
+
+    def combine(self, outputs: Tensor) -> Tensor:
+        """Sum all slots' ``outputs`` [N, H] by their shares in each token: [T, H]."""
+        return self.shares @ outputs
 
 
 def pack(hidden: Tensor, assignments: Assignments, buffer: RowBuffer, weighted: bool = False) -> Packed:
-    """Gather the token row of every assignment, expert by expert; ``weighted`` scales it by its routing weight."""
+    """Gather the token row of every assignment, expert by expert.
+
+    ``weighted`` scales the rows by their routing weight, here instead of in `Packed.combine`.
+    """
     by_expert, order = assignments.expert.sort(stable=True)
     rows = buffer.take(order.numel())
     torch.index_select(hidden, 0, assignments.token[order], out=rows)
+    weight = assignments.weight
     if weighted:
-        rows.mul_(assignments.weight[order].to(rows.dtype)[:, None])
+        rows.mul_(weight[order].to(rows.dtype)[:, None])
+        weight = torch.ones_like(weight)
     first = starts(assignments.token, assignments.num_tokens)
     place = torch.empty_like(order)
     place[order] = torch.arange(order.numel(), device=order.device)
-    return Packed(rows, starts(by_expert, assignments.num_experts + 1).diff(), place, first)
+    return Packed(rows, starts(by_expert, assignments.num_experts + 1).diff(), place, first, weight)
+
+
+def mix(hidden: Tensor, slots: SoftSlots, num_experts: int, buffer: RowBuffer) -> Mixed:
+    """Compute the row of every slot: all tokens of ``hidden`` [T, H], by the slot's shares of them."""
+    num_slots = slots.dispatch.shape[1]
+    rows = buffer.take(num_slots)
+    torch.mm(slots.dispatch.to(hidden.dtype).t(), hidden, out=rows)
+    counts = torch.full((num_experts,), num_slots // num_experts, device=hidden.device)
+    return Mixed(rows, counts, slots.combine.to(hidden.dtype))
 
 
 def starts(ascending: Tensor, count: int) -> Tensor:
     """Where each of 0 … ``count`` − 1 begins in ``ascending`` values. Unlike a bincount it never waits for a GPU."""
     return torch.searchsorted(ascending, torch.arange(count, device=ascending.device))
-
-
-def combine(outputs: Tensor, packed: Packed, weight: Tensor) -> Tensor:
-    """Sum each token's expert outputs by routing weight: [T, H] from ``outputs`` [N, H] and ``weight`` [N].
-
-    One pass that reads each output row once; a token without assignments gets zeros.
-    """
-    return F.embedding_bag(packed.place, outputs, packed.first, mode="sum", per_sample_weights=weight.to(outputs.dtype))

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from bench_worker import models
 from bench_worker.capacity import PROCESS_BYTES, TRACE_TOKENS, Fit, fit, fit_measurement, needs
 from bench_worker.spec import Spec
+from bench_worker.strategies import selection_bytes
 
 H200 = 141_000_000_000
 
@@ -76,6 +77,21 @@ def test_buffers_hold_dispatched_and_combined_rows_and_two_intermediates():
     rows = 2048 * 8
     assert fit(spec(), H200).buffers_bytes == (2 * rows * 2048 + rows * 2 * 768 + rows * 768) * 2
     assert fit(spec(top_k=4), H200).buffers_bytes == fit(spec(), H200).buffers_bytes // 2
+
+
+@pytest.mark.parametrize(
+    ("routing", "rows"),
+    [
+        ({"strategy": "dynamic"}, 2048 * 16),  # up to 2k experts a token
+        ({"strategy": "dynamic", "max_experts": 3}, 2048 * 3),
+        ({"strategy": "expert_choice"}, 2048 * 8),
+        ({"strategy": "soft", "slots_per_expert": 5}, 128 * 5),
+    ],
+)
+def test_buffers_hold_the_rows_of_the_strategy(routing, rows):
+    one = Spec.model_validate({"model": "qwen3-30b-a3b", "routing": routing})
+    selection = selection_bytes(routing["strategy"], routing, 2048, 128)
+    assert fit(one, H200).buffers_bytes == (2 * rows * 2048 + rows * 2 * 768 + rows * 768) * 2 + selection
 
 
 def test_the_worst_rank_of_a_layout():

@@ -8,7 +8,9 @@ from bench_worker.kernels.base import ExpertWeights
 from bench_worker.kernels.deepspeed_grouped import DeepSpeedGrouped
 from bench_worker.kernels.permute import RowBuffer
 from bench_worker.layer import DenseWeights, LayerWeights, MoELayer, dense
-from bench_worker.routing import build
+from bench_worker.routing import ROUTERS, build
+from bench_worker.routing.reference import expected as expected_routing
+from bench_worker.routing.reference import token_choice
 from bench_worker.stages import StageClock
 from bench_worker.weights import Weights
 
@@ -40,14 +42,14 @@ def loop_over_tokens(hidden, layer, scores, top_k, activation, weight_on_input):
     return out
 
 
-def make(dtype, shared=False, activation="swiglu", weight_on_input=False, seed=0):
+def make(dtype, shared=False, activation="swiglu", weight_on_input=False, seed=0, router=None):
     weights = Weights(dtype, CPU, seed)
     experts = ExpertWeights(weights.matrix(E, 2 * INTERMEDIATE, H), weights.matrix(E, H, INTERMEDIATE))
     side = DenseWeights(weights.matrix(2 * D, H), weights.matrix(H, D)) if shared else None
     layer = LayerWeights(weights.matrix(E, H), experts, side)
     buffer = RowBuffer(H, dtype, CPU)
-    moe = MoELayer(layer, build("token_choice", E, top_k=2), DeepSpeedGrouped(experts, activation, "gate_up"), buffer,
-                   weight_on_input)  # fmt: skip
+    router = router or build("token_choice", E, top_k=2)
+    moe = MoELayer(layer, router, DeepSpeedGrouped(experts, activation, "gate_up"), buffer, weight_on_input)
     return moe, weights
 
 
@@ -67,10 +69,60 @@ def test_it_equals_a_float64_loop_over_tokens(tokens, dtype, tolerance, shared, 
     assert float((actual.double() - expected).norm() / expected.norm()) < tolerance
 
 
+@pytest.mark.parametrize("tokens", [1, 3, 64])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)])
+@pytest.mark.parametrize("strategy", ROUTERS)
+def test_every_strategy_equals_its_reference_in_float64(strategy, dtype, tolerance, tokens):
+    router = build(strategy, E, top_k=2)
+    moe, weights = make(dtype, shared=True, seed=tokens, router=router)
+    hidden, ids = weights.noise(tokens, H), torch.arange(tokens)
+    scores = Weights(torch.float32, CPU, 9).noise(tokens, E)
+    moe.buffer.take(tokens * E)
+    moe.buffer.poison()
+    actual, routed = moe.forward(hidden, scores, StageClock(CPU), ids)
+    correct = reference.layer(hidden, moe.weights, expected_routing(router, scores, ids, routed), "swiglu")
+    assert float((actual.double() - correct).norm() / correct.norm()) < tolerance
+
+
+def slot_by_slot(hidden, layer, slots):
+    """Soft MoE by its formula: Σ over slots of a token's share · down(silu(gate x) · up x), x a mix of tokens."""
+    out = torch.zeros(hidden.shape, dtype=torch.float64)
+    per_expert = slots.dispatch.shape[1] // E
+    for column in range(slots.dispatch.shape[1]):
+        x = (slots.dispatch[:, column].double()[:, None] * hidden.double()).sum(dim=0)
+        experts, expert = layer.experts, column // per_expert
+        gate, up = experts.gate[expert].double() @ x, experts.up[expert].double() @ x
+        y = experts.down[expert].double() @ (gate / (1 + torch.exp(-gate)) * up)
+        out += slots.combine[:, column].double()[:, None] * y
+    return out
+
+
+def test_soft_slots_equal_a_loop_over_slots():
+    router = build("soft", E, slots_per_expert=3)
+    moe, weights = make(torch.float32, router=router)
+    hidden, scores = weights.noise(5, H), weights.noise(5, E)
+    actual, slots = moe.forward(hidden, scores, StageClock(CPU))
+    correct = slot_by_slot(hidden, moe.weights, slots)
+    torch.testing.assert_close(actual.double(), correct, rtol=1e-4, atol=1e-5)
+    of_two = reference.layer(hidden, moe.weights, slots, "swiglu", tokens=[1, 4])
+    torch.testing.assert_close(of_two, correct[[1, 4]], rtol=1e-5, atol=1e-8)
+
+
+def test_a_token_that_no_expert_picks_gets_nothing():
+    # Half of the experts are surest of token 0 and half of token 1; token 2 is nobody's best.
+    moe, weights = make(torch.float32, router=build("expert_choice", E, top_k=1))
+    likes = torch.tensor([0.4] * (E // 2) + [0.0] * (E // 2))
+    scores = torch.stack([likes, likes.flip(0), torch.zeros(E)])
+    actual, routed = moe.forward(weights.noise(3, H), scores, StageClock(CPU))
+    assert set(routed.token.tolist()) == {0, 1}
+    assert actual[:2].abs().sum(dim=1).min() > 0
+    assert actual[2].abs().max() == 0
+
+
 def test_the_products_reference_equals_the_loop():
     moe, weights = make(torch.float32, shared=True, activation="swiglu_oai")
     hidden, scores = weights.noise(5, H), weights.noise(5, E)
-    choices = reference.token_choice(scores.double().tolist(), top_k=2)
+    choices = token_choice(scores.double().tolist(), top_k=2)
     actual = reference.layer(hidden, moe.weights, choices, "swiglu_oai")
     torch.testing.assert_close(actual, loop_over_tokens(hidden, moe.weights, scores, 2, "swiglu_oai", False))
 

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,6 +18,7 @@ from bench_worker import __main__ as command_line
 from bench_worker import environment, runner
 from bench_worker.errors import Unavailable
 from bench_worker.result import Result
+from bench_worker.workload.recordings import from_counts, read_recording, write_recording
 from tests.bench_worker.make import made_result
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -451,3 +453,55 @@ def test_a_terminal_without_unicode_still_gets_its_text(tmp_path):
     done = program("show", path, env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0
     assert r"base at 1\xd78: ok" in done.stdout
+
+
+# --- recording
+
+
+def test_a_recording_is_made_and_described(run_main, tmp_path):
+    source, out = tmp_path / "load.csv", tmp_path / "mine.npz"
+    source.write_text("layer,expert,count\n3,0,30\n3,1,10\n")
+    assert run_main("recording", source, "--out", out, "--experts", 4) == (
+        0,
+        "1 layer of 4 experts, counted; an unknown number of experts a token; hottest expert 3.00 to 3.00 × the mean\n",
+        [],
+    )
+    assert read_recording(out).counts.tolist() == [[30, 10, 0, 0]]
+    code, said, _ = run_main("recording", out, "--json")
+    assert (code, json.loads(said)) == (
+        0,
+        {"layers": [3], "experts": 4, "top_k": None, "tokens": None, "dropped_rows": 0, "imbalance": [3.0]},
+    )
+
+
+def test_what_is_left_out_of_a_recording_is_said(run_main, tmp_path):
+    source = tmp_path / "load.jsonl"
+    source.write_text("[[0, 1]]\n" * 5 + "[[2, 1]]\n" + "[[0, 3]]\n" * 70)
+    code, out, _ = run_main("recording", source)
+    assert code == 0
+    assert out.splitlines()[1] == "70 rows of a profiling pass were left out."
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["empty"], "recording: empty: is empty"),
+        (["nowhere"], "recording: nowhere: there is no such file"),
+        (["good", "good"], "recording: good: one file makes a recording, unless SGLang wrote one for each rank"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_no_recording_exits_with_2(run_main, tmp_path, names, message):
+    (tmp_path / "empty").touch()
+    (tmp_path / "good").write_text("layer,expert,count\n0,0,1\n")
+    code, _, messages = run_main("recording", *[tmp_path / name for name in names])
+    assert (code, messages) == (2, [message])
+
+
+def test_a_recording_that_the_experiment_names_is_found_in_its_folder(run_main, experiment_file, tmp_path):
+    (tmp_path / "loads").mkdir()
+    write_recording(tmp_path / "loads" / "mine.npz", from_counts(np.ones((1, 4), np.int64)))
+    path = experiment_file(load={"profile": "recorded", "recording": "mine"})
+    code, _, messages = run_main("fit", path, "--recordings", tmp_path / "loads")
+    assert (code, messages) == (2, ["base.load.recording: mine: holds 4 experts; tiny has 8"])
+    code, _, messages = run_main("fit", path, "--recordings", tmp_path / "nowhere")
+    assert (code, messages) == (2, [f"--recordings: {tmp_path}/nowhere is not a folder"])

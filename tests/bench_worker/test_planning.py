@@ -5,12 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bench_worker import capacity
 from bench_worker.errors import DoesNotFit, SpecError
-from bench_worker.planning import Condition, memory_needed, network_key, plan_condition, refuse_what_does_not_fit
-from bench_worker.spec import Experiment
+from bench_worker.planning import (
+    Condition,
+    memory_needed,
+    network_key,
+    plan_condition,
+    recordings_of,
+    refuse_what_does_not_fit,
+)
+from bench_worker.spec import Experiment, Library, PlannedRun
+from bench_worker.workload.recordings import from_counts, write_recording
 
 
 def conditions(**changes: Any) -> list[Condition]:
@@ -64,3 +73,43 @@ def test_a_trace_that_is_too_short_is_a_bad_value_of_the_experiment(tmp_path: Pa
         plan_condition([planned], {"mine": file}, allow_paths=False)
     assert refused.value.field == "base.workload.trace"
     assert refused.value.message == "mine: holds 1 requests, and 2 are asked for"
+
+
+def recorded_run(recording: str, model: str = "olmoe-1b-7b") -> list[PlannedRun]:
+    base = {"model": model, "load": {"profile": "recorded", "recording": recording}}
+    return Experiment.model_validate({"base": base}, context=Library(allow_paths=True)).runs()
+
+
+@pytest.mark.parametrize(
+    ("counts", "sentence"),
+    [
+        (np.ones((2, 32), np.int64), "load.npz: holds 32 experts; olmoe-1b-7b has 64"),
+        (
+            np.array([[1000] + [1] * 63]),
+            "load.npz: gives expert 0 of layer 0 94.1% of the assignments; at 8 experts a token, as in olmoe-1b-7b, "
+            "none can have more than 12.5%",
+        ),
+    ],
+)
+def test_a_recording_must_be_a_load_of_the_model(tmp_path: Path, counts: np.ndarray, sentence: str) -> None:
+    path = tmp_path / "load.npz"
+    write_recording(path, from_counts(counts))
+    with pytest.raises(SpecError) as refused:
+        recordings_of(recorded_run(str(path)), {}, allow_paths=True)
+    assert (refused.value.field, refused.value.message) == ("base.load.recording", sentence)
+
+
+def test_a_recording_is_read_once_and_by_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "abc.npz"
+    write_recording(path, from_counts(np.ones((2, 64), np.int64), top_k=8))
+    found = recordings_of(recorded_run("mine") * 2 + recorded_run("mine"), {"mine": path})
+    assert list(found) == ["mine"]
+    with pytest.raises(SpecError, match=r"^base\.load\.recording: ours: no recording of that name is here$"):
+        recordings_of(recorded_run("ours"), {"mine": path})
+    path.write_bytes(b"")
+    with pytest.raises(SpecError, match=r"^base\.load\.recording: mine: is empty$"):
+        recordings_of(recorded_run("mine"), {"mine": path})
+
+
+def test_runs_without_a_recording_need_none() -> None:
+    assert recordings_of(conditions()[0].planned, {}) == {}

@@ -1,16 +1,25 @@
 """From raw step times to a run's numbers, by hand."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from bench_worker import models, recording
+from bench_worker.outcome import Outcome
 from bench_worker.recording import RunRecord, StepRecord
 from bench_worker.result import Check
 from bench_worker.spec import PlannedRun, Spec
 from bench_worker.workload import Request
+from bench_worker.workload.recordings import from_counts, from_ids
 from bench_worker.workload.schedule import closed_loop
 
 MODEL = models.presets()["olmoe-1b-7b"]  # 16 layers, all MoE
 GOOD = Check(rel_error=0.001, tolerance=0.01, tokens=8)
+
+
+def outcome(rows, dropped=0, common=1, either=1):
+    return Outcome(np.array(rows), np.eye(65, dtype=np.int64)[8], dropped, common, either)
 
 
 def record(times, executed_layers=1, experts=None, whole_us=None):
@@ -22,7 +31,7 @@ def record(times, executed_layers=1, experts=None, whole_us=None):
         step = StepRecord(
             index, batch.prefill_tokens, batch.decode_tokens, assigned, 0, assigned, 100, step_times, whole_us
         )
-        made.add(step, experts or [[assigned // executed_layers] + [0] * 63] * executed_layers)
+        made.add(step, outcome(experts or [[assigned // executed_layers] + [0] * 63] * executed_layers))
     made.end_pass(batches, truncated=False)
     return made
 
@@ -87,7 +96,7 @@ def test_repeats_are_separate_passes_over_the_trace():
     made = record([TIMES, TIMES])
     once = record([TIMES, TIMES])
     for step in once.steps:
-        made.add(step, [[8] + [0] * 63])
+        made.add(step, outcome([[8] + [0] * 63]))
     made.end_pass(once.passes[0], truncated=False)
     assert run(made).requests.e2e_ms == [1.62, 1.62]
 
@@ -145,3 +154,49 @@ def test_dense_layers_count_once_each_and_moe_layers_without_them():
     model = models.presets()["deepseek-v3"]
     counts = recording.scale(model, 1, ["attention", "experts.routed", "other.dense_ffn", "other.embedding"]).counts
     assert counts == {"attention": 61, "experts.routed": 58, "other.dense_ffn": 3, "other.embedding": 1}
+
+
+def test_a_strategy_that_looks_ahead_says_so():
+    notes = run(record([TIMES]), routing={"strategy": "expert_choice"}).notes
+    assert notes == [
+        "expert_choice is non-causal: a token's result depends on later tokens of its step, so it can't decode token "
+        "by token in production."
+    ]
+    assert run(record([TIMES]), routing={"strategy": "expert_choice"}).routing.causal is False
+    assert run(record([TIMES])).routing.causal is True
+
+
+def test_slots_that_are_counted_as_assignments_are_called_slots():
+    notes = run(record([TIMES]), routing={"strategy": "soft"}).notes
+    assert notes[1] == "soft has no assignments; its slots are counted in their place."
+
+
+RECORDED = {"profile": "recorded", "recording": "mine", "correlation": 0.5}
+
+
+def noted(load, recorded):
+    planned = PlannedRun("base", "1×4", Spec.model_validate({"model": "olmoe-1b-7b", "load": load}))
+    return recording.run(planned, MODEL, GOOD, {}, 10, record([TIMES]), recorded).notes
+
+
+def test_a_recorded_load_is_named_with_what_was_left_out():
+    recorded = replace(from_counts(np.ones((2, 64), np.int64)), dropped_rows=3000)
+    assert noted(RECORDED, recorded) == [
+        "The expert load is recorded: mine, 2 layers of 64 experts, counted.",
+        "3,000 rows of a profiling pass were left out of the recording.",
+        "Scores of a request's consecutive tokens are correlated (0.5).",
+    ]
+
+
+def test_a_replay_needs_no_correlation():
+    recorded = from_ids(np.arange(64).reshape(8, 1, 8))
+    assert noted(RECORDED, recorded)[-1] == "The recorded tokens are replayed one by one, so correlation is not used."
+
+
+def test_what_routing_came_to_is_in_the_result():
+    made = record([TIMES, TIMES], experts=[[5, 3] + [0] * 62])
+    found = run(made).routing
+    assert (found.assignments, found.expert_overlap) == (16, 1.0)
+    assert found.rows_per_expert == [124, 0, 2, 2]  # none; 1; 2 to 3; 4 to 7
+    assert found.expert_assignments_over_time == [[5, 3] + [0] * 62] * 2
+    assert found.steps_per_group == 1

@@ -3,15 +3,20 @@
 from itertools import count
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
-from bench_worker import capacity, environment, layer, planning, runner
+from bench_worker import capacity, environment, planning, runner
 from bench_worker import variant as variant_module
 from bench_worker.errors import DoesNotFit, SpecError
+from bench_worker.kernels import permute
 from bench_worker.result import Result
+from bench_worker.routing import ROUTERS
+from bench_worker.routing.solvers import SOLVERS
 from bench_worker.runner import Canceled, run_experiment
 from bench_worker.spec import Experiment, Library
+from bench_worker.workload.recordings import from_ids, write_recording
 
 
 class Silent:
@@ -96,8 +101,8 @@ def test_sampled_steps_time_the_layer_as_a_whole_too(experiment):
 
 
 def test_a_wrong_result_is_reported_and_not_timed(experiment, monkeypatch):
-    combine = layer.combine
-    monkeypatch.setattr(layer, "combine", lambda outputs, packed, weight: combine(outputs, packed, weight) * 1.5)
+    combine = permute.Packed.combine
+    monkeypatch.setattr(permute.Packed, "combine", lambda packed, outputs: combine(packed, outputs) * 1.5)
     result, _ = measure(experiment())
     run = result.runs[0]
     assert run.status == "wrong result"
@@ -201,3 +206,70 @@ def test_the_result_survives_its_file(experiment):
     again = Result.model_validate_json(result.model_dump_json(by_alias=True))
     assert again == result
     assert again.environment["versions"]["deepspeed"]
+
+
+def test_all_strategies_run_on_the_same_batches_and_say_what_they_came_to(experiment):
+    vary = {"field": "routing.strategy", "values": list(ROUTERS)}
+    result, _ = measure(experiment(vary, kernels={"dtype": "float32"}, workload={"max_batch_tokens": 64}))
+    runs = {run.variant: run for run in result.runs}
+    assert {name: run.status for name, run in runs.items()} == dict.fromkeys(ROUTERS, "ok")
+    tokens = [p + d for p, d in zip(*(getattr(runs["hash"].steps, f"{kind}_tokens") for kind in ("prefill", "decode")),
+                                    strict=True)]  # fmt: skip
+    for name in ("token_choice", "balanced", "hash", "group_limited"):  # two of eight experts, in two layers
+        assert runs[name].steps.assignments == [2 * 2 * t for t in tokens]
+        assert runs[name].routing.experts_per_token == [0, 0, 2 * sum(tokens)]
+    for name in ("expert_choice", "soft"):
+        assert runs[name].steps.assignments == [2 * 8 * max(1, round(t * 2 / 8)) for t in tokens]
+        assert runs[name].summary.expert_imbalance == 1.0
+    assert {name: run.routing.causal for name, run in runs.items() if not run.routing.causal} == {
+        "expert_choice": False, "soft": False
+    }  # fmt: skip
+    assert runs["token_choice"].routing.expert_overlap == 1.0
+    assert runs["soft"].routing.expert_overlap is None
+    assert all(0 < runs[name].routing.expert_overlap < 1 for name in ("expert_choice", "balanced", "hash", "dynamic"))
+    for run in result.runs:
+        over_time = run.routing.expert_assignments_over_time
+        assert [sum(column) for column in zip(*over_time, strict=True)] == [
+            sum(column) for column in zip(*run.expert_assignments, strict=True)
+        ]
+
+
+def test_a_capacity_limit_is_counted_step_by_step(experiment):
+    result, _ = measure(experiment(routing={"capacity_factor": 0.5}))
+    run = result.runs[0]
+    assert sum(run.steps.dropped) == run.routing.dropped > 0
+    assert run.summary.drop_rate == pytest.approx(run.routing.dropped / (run.routing.dropped + run.routing.assignments))
+
+
+def test_a_choice_that_is_not_the_best_balanced_one_is_a_wrong_result(experiment, monkeypatch):
+    def everyone_to_the_first(scores, top_k):
+        return torch.arange(top_k).expand(scores.shape[0], top_k).contiguous()
+
+    monkeypatch.setitem(SOLVERS, "auction", everyone_to_the_first)
+    result, _ = measure(experiment(routing={"strategy": "balanced"}))
+    assert result.runs[0].status == "wrong result"
+    assert result.runs[0].check.rel_error is None
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    """Tokens that all go to the experts 1 and 6, in one recorded layer."""
+    path = tmp_path / "mine.npz"
+    write_recording(path, from_ids(np.array([[[1, 6]], [[6, 1]]] * 20), num_experts=8))
+    return path
+
+
+def test_a_recorded_load_is_replayed_by_name_and_by_path(experiment, recorded):
+    for name, files in (("mine", {"mine": recorded}), (str(recorded), {})):
+        load = {"profile": "recorded", "recording": name}
+        result, _ = measure(experiment(load=load), recording_files=files)
+        run = result.runs[0]
+        assert [e for e in range(8) if run.expert_assignments[0][e]] == [1, 6]
+        assert run.notes[-1] == f"The expert load is recorded: {name}, 1 layer of 8 experts, 40 tokens one by one."
+
+
+def test_a_recording_of_another_model_names_its_field(experiment, recorded, tmp_path):
+    write_recording(tmp_path / "other.npz", from_ids(np.array([[[0, 3]], [[1, 2]]])))
+    with pytest.raises(SpecError) as caught:
+        measure(experiment(load={"profile": "recorded", "recording": str(tmp_path / "other.npz")}))
+    assert str(caught.value) == "base.load.recording: other.npz: holds 4 experts; tiny has 8"

@@ -5,6 +5,7 @@ import pytest
 from bench_worker import models
 from bench_worker.spec_fields import Spec
 from bench_worker.spec_rules import NOT_BUILT, Library, check_run, flat
+from bench_worker.strategies import STRATEGIES
 
 
 def problems(library=None, **fields):
@@ -33,9 +34,6 @@ def test_a_plain_configuration_has_no_problem():
 @pytest.mark.parametrize(
     ("path", "value", "runs"),
     [
-        ("routing.strategy", "expert_choice", "token_choice"),
-        ("routing.strategy", "group_limited", "token_choice"),
-        ("load.profile", "recorded", "uniform, zipf"),
         ("parallel.mode", "virtual", "single"),
         ("parallel.placement", "eplb", "contiguous"),
         ("kernels.experts", "zentorch", "deepspeed"),
@@ -61,7 +59,6 @@ def test_only_known_values_are_listed_as_not_built_and_some_are_built(path):
         ("parallel.layout.nodes", 2, "2 is not allowed; several ranks are not built yet, use 1"),
         ("parallel.redundant_experts", 4, "4 is not allowed; redundant experts are not built yet, use 0"),
         ("parallel.topology", "ib", "'ib' has no use yet in this version; leave it empty"),
-        ("load.recording", "mine", "'mine' has no use yet in this version; leave it empty"),
         ("workload.rate", 2.5, "2.5 has no use yet in this version; leave it empty"),
     ],
 )
@@ -73,7 +70,6 @@ def test_all_problems_of_a_configuration_are_found():
     assert problems(
         layers=17, routing={"strategy": "soft", "top_k": 65}, workload={"trace": "mine", "concurrency": 4096}
     ) == [
-        "routing.strategy: 'soft' is not built yet; this version runs token_choice",
         "workload.trace: 'mine' is not one of conversation, code",
         "workload.concurrency: 4096 is above max_batch_tokens (2048); a step decodes one token each",
         "layers: 17 is above the 16 MoE layers of olmoe-1b-7b",
@@ -91,6 +87,60 @@ def test_layers_and_top_k_are_bounded_by_the_model(model, moe_layers, experts):
         f"layers: {moe_layers + 1} is above the {moe_layers} MoE layers of {model}",
         f"routing.top_k: {experts + 1} is above the {experts} experts of {model}",
     ]
+
+
+@pytest.mark.parametrize(
+    ("routing", "sentence"),
+    [
+        ({"strategy": "hash", "capacity_factor": 1.25},
+         "routing.capacity_factor: 1.25 has no use with hash, which takes top_k; leave it empty"),
+        ({"top_p": 0.5}, "routing.top_p: 0.5 has no use with token_choice, which takes top_k, capacity_factor, "
+                         "scoring, renormalize, route_scale, bias; leave it empty"),
+        ({"strategy": "group_limited", "num_groups": 7},
+         "routing.num_groups: 7 does not divide the 64 experts of olmoe-1b-7b"),
+        ({"strategy": "group_limited", "topk_groups": 9}, "routing.topk_groups: 9 is above the 8 groups"),
+        ({"strategy": "group_limited", "num_groups": 16, "topk_groups": 1},
+         "routing.topk_groups: 1 of 16 groups hold 4 experts; top_k is 8"),
+        ({"bias": [0.5]}, "routing.bias: has 1 number; it must have one for each of the 64 experts of olmoe-1b-7b"),
+    ],
+)  # fmt: skip
+def test_a_strategys_parameters_must_mean_something_to_it_and_to_the_model(routing, sentence):
+    assert problems(routing=routing) == [sentence]
+
+
+def test_groups_are_checked_against_those_that_the_model_brings():
+    routing = {"strategy": "group_limited", "top_k": 33, "topk_groups": 1}
+    assert problems(model="deepseek-v3", routing=routing) == [
+        "routing.topk_groups: 1 of 8 groups hold 32 experts; top_k is 33"
+    ]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("model", models.presets())
+def test_every_strategy_runs_every_model_by_default(model, strategy):
+    assert problems(model=model, routing={"strategy": strategy}, kernels={"attention": False}) == []
+
+
+@pytest.mark.parametrize(
+    ("load", "sentence"),
+    [
+        ({"profile": "recorded"}, "load.recording: is missing; the profile recorded replays one"),
+        ({"recording": "mine"},
+         "load.recording: 'mine' has no use with zipf; leave it empty, or set profile to recorded"),
+        ({"profile": "recorded", "recording": "ours"}, "load.recording: 'ours' is not one of mine"),
+        ({"profile": "recorded", "recording": "ours.npz"},
+         "load.recording: 'ours.npz' is a file path; file paths are for the command line only"),
+    ],
+)  # fmt: skip
+def test_a_recorded_load_names_a_recording_that_there_is(load, sentence):
+    assert problems(Library(recordings=frozenset(["mine"])), load=load) == [sentence]
+
+
+def test_a_recording_where_there_is_none_says_so():
+    assert problems(load={"profile": "recorded", "recording": "mine"}) == [
+        "load.recording: 'mine' is no entry; none has been imported here"
+    ]
+    assert problems(Library(allow_paths=True), load={"profile": "recorded", "recording": "mine"}) == []
 
 
 def test_an_enormous_number_is_cut_in_its_sentence():

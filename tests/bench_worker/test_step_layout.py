@@ -18,9 +18,9 @@ def test_two_requests_and_a_third_that_takes_a_freed_slot():
     # Room for 4 tokens a step. Requests: prompt 3 → 2 tokens, prompt 2 → 1 token, prompt 1 → 1 token.
     steps = layouts([Request(0, 3, 2), Request(0, 2, 1), Request(0, 1, 1)], 2, 4)
     assert [step.segments for step in steps] == [
-        [Segment(0, 0, 3, 0), Segment(1, 3, 1, 0)],  # the whole first prompt, a token of the second
-        [Segment(0, 0, 1, 3), Segment(1, 1, 1, 1)],  # a decode, and the second prompt's last token: both end
-        [Segment(1, 0, 1, 0)],  # the third gets a slot that was freed
+        [Segment(0, 0, 3, 0, 0), Segment(1, 3, 1, 0, 1)],  # the whole first prompt, a token of the second
+        [Segment(0, 0, 1, 3, 0), Segment(1, 1, 1, 1, 1)],  # a decode, and the second prompt's last token: both end
+        [Segment(1, 0, 1, 0, 2)],  # the third gets a slot that was freed
     ]
     assert [step.position.tolist() for step in steps] == [[0, 1, 2, 0], [3, 1], [0]]
     assert [step.slot.tolist() for step in steps] == [[0, 0, 0, 1], [0, 1], [1]]

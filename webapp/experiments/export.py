@@ -36,20 +36,5 @@ def experiment_json(experiment: Experiment) -> bytes:
 
 
 def _document(run: Run) -> dict[str, object]:
-    steps = steps_of(run)
-    return {
-        "variant": run.variant,
-        "condition": run.condition,
-        "spec": run.spec,
-        "status": run.status,
-        "check": run.check_result,
-        "fit": run.fit,
-        "scale": run.scale,
-        "clock": run.clock,
-        "steps": steps,
-        "requests": run.requests,
-        "summary": run.summary,
-        "expert_assignments": run.expert_assignments,
-        "origins": run.origins,
-        "notes": run.notes,
-    }
+    columns = (name for name in result.Run.model_fields if name not in ("steps", "check"))
+    return {name: getattr(run, name) for name in columns} | {"check": run.check_result, "steps": steps_of(run)}

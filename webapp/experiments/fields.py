@@ -61,6 +61,9 @@ ASKS = (
 #: Those that may be the one variable.
 VARIABLES = tuple(ask for ask in ASKS if not ask.path.startswith(("base.workload", "measure")))
 
+#: Values that run on the command line only: the pages hold no recordings of expert load.
+NOT_HERE = {"load.profile": frozenset({"recorded"})}
+
 _NUMBER = re.compile(r"[+-]?(\d+|\d*\.\d+|\d+\.)([eE][+-]?\d+)?")
 
 
@@ -73,8 +76,9 @@ def choices(path: str) -> list[str]:
     """What a closed field offers in this version; empty for an open one."""
     if path == "base.model":
         return list(models.presets())
+    field = path.removeprefix("base.")
     built = (value for value in get_args(_field(path).annotation) if isinstance(value, str))
-    return [value for value in built if value not in NOT_BUILT.get(path.removeprefix("base."), ())]
+    return [value for value in built if value not in NOT_BUILT.get(field, ()) and value not in NOT_HERE.get(field, ())]
 
 
 def default(path: str) -> str:

@@ -165,6 +165,7 @@ class Run(models.Model):
     notes = models.JSONField(default=list)
     requests = models.JSONField(null=True)
     expert_assignments = models.JSONField(default=list)
+    routing = models.JSONField(null=True)
 
     class Meta:
         ordering = ("experiment", "position")

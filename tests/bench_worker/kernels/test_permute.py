@@ -4,8 +4,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_worker.kernels.permute import RowBuffer, combine, pack
-from bench_worker.routing import Assignments
+from bench_worker.kernels.permute import RowBuffer, mix, pack
+from bench_worker.routing import Assignments, SoftSlots
 
 CPU = torch.device("cpu")
 
@@ -46,7 +46,7 @@ def test_combine_sums_each_tokens_rows_by_weight(assigned):
     expected = torch.zeros_like(hidden)
     for token, expert, weight in zip(assigned.token, assigned.expert, assigned.weight, strict=True):
         expected[token] += weight * scale[expert] * hidden[token]
-    torch.testing.assert_close(combine(outputs, packed, assigned.weight), expected)
+    torch.testing.assert_close(packed.combine(outputs), expected)
 
 
 @given(assignments())
@@ -54,8 +54,17 @@ def test_weighting_the_input_equals_weighting_the_output_of_a_linear_expert(assi
     hidden = torch.randn(assigned.num_tokens, 3)
     plain = pack(hidden, assigned, RowBuffer(3, torch.float32, CPU))
     weighted = pack(hidden, assigned, RowBuffer(3, torch.float32, CPU), weighted=True)
-    ones = torch.ones_like(assigned.weight)
-    torch.testing.assert_close(combine(weighted.rows, weighted, ones), combine(plain.rows, plain, assigned.weight))
+    torch.testing.assert_close(weighted.combine(weighted.rows), plain.combine(plain.rows))
+
+
+def test_slots_mix_tokens_and_tokens_mix_slots_back():
+    hidden = torch.tensor([[1.0, 10.0], [3.0, 30.0]])
+    dispatch = torch.tensor([[1.0, 0.5, 0.25, 0.0], [0.0, 0.5, 0.75, 1.0]])  # two experts with two slots each
+    back = torch.tensor([[0.1, 0.2, 0.3, 0.4], [1.0, 0.0, 0.0, 0.0]])
+    mixed = mix(hidden, SoftSlots(dispatch, back), 2, RowBuffer(2, torch.float32, CPU))
+    assert mixed.counts.tolist() == [2, 2]
+    assert mixed.rows.tolist() == [[1.0, 10.0], [2.0, 20.0], [2.5, 25.0], [3.0, 30.0]]
+    torch.testing.assert_close(mixed.combine(mixed.rows), torch.tensor([[2.45, 24.5], [1.0, 10.0]]))
 
 
 def test_a_buffer_keeps_its_memory_until_it_must_grow():

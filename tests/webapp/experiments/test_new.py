@@ -61,8 +61,8 @@ def test_every_field_reaches_the_document(signed_in: Any) -> None:
     document = Experiment.objects.get().document
     base = document["base"]
     assert (document["title"], base["model"], base["layers"]) == ("Mine", "mixtral-8x7b", 2)
-    assert base["routing"] == {"strategy": "token_choice", "top_k": 1, "capacity_factor": 1.25}
-    assert base["load"] == {"profile": "uniform", "skew": 0.5, "recording": None}
+    assert base["routing"].items() >= {"strategy": "token_choice", "top_k": 1, "capacity_factor": 1.25}.items()
+    assert base["load"].items() >= {"profile": "uniform", "skew": 0.5, "recording": None}.items()
     assert (base["kernels"]["dtype"], base["kernels"]["fusion"], base["kernels"]["threads"]) == ("float32", "none", 2)
     assert base["kernels"]["attention"] is False
     workload = {"trace": "code", "requests": 7, "max_batch_tokens": 512, "seed": 3, "prompt_tokens": None}
@@ -93,8 +93,8 @@ BAD = [
     ("vary_values", {"vary_field": "layers"}, {"vary": {"field": "layers"}}),
     ("vary_values", {"vary_field": "routing.top_k", "vary_values": "8, 65"},
      {"vary": {"field": "routing.top_k", "values": [8, 65]}}),
-    ("vary_values", {"vary_field": "routing.strategy", "vary_values": "token_choice, hash"},
-     {"vary": {"field": "routing.strategy", "values": ["token_choice", "hash"]}}),
+    ("vary_values", {"vary_field": "routing.strategy", "vary_values": "token_choice, sinkhorn"},
+     {"vary": {"field": "routing.strategy", "values": ["token_choice", "sinkhorn"]}}),
 ]  # fmt: skip
 
 

@@ -1,50 +1,35 @@
-"""The figures that docs/measurement.md quotes, measured on this machine: ``make bench``.
-
-Everything is compared within one run, interleaved, as a ratio; medians with the number of repeats they stand on.
-"""
+"""Do the stages sum to the layer, and what do the clock's marks cost? Quoted in docs/measurement.md."""
 
 from __future__ import annotations
 
-import argparse
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
 
-from bench_worker.allocators import settle_allocators
+import torch
 
-settle_allocators()  # before torch loads
-
-import torch  # noqa: E402
-
-from bench_worker import environment, models  # noqa: E402
-from bench_worker.network import Network  # noqa: E402
-from bench_worker.planning import network_key  # noqa: E402
-from bench_worker.result import LAYER_STAGES  # noqa: E402
-from bench_worker.spec import Experiment  # noqa: E402
-from bench_worker.stages import LAYER, StageClock, WholeClock  # noqa: E402
-from bench_worker.step_input import StepInput, StepSource  # noqa: E402
-from bench_worker.step_layout import Segment, StepLayout  # noqa: E402
-from bench_worker.variant import Variant  # noqa: E402
+from bench_worker import environment, models
+from bench_worker.network import Network
+from bench_worker.planning import network_key
+from bench_worker.result import LAYER_STAGES
+from bench_worker.spec import Experiment
+from bench_worker.stages import LAYER, StageClock, WholeClock
+from bench_worker.step_input import StepInput, StepSource
+from bench_worker.step_layout import Segment, StepLayout
+from bench_worker.variant import Variant
 
 #: Tokens of a step -> repeats, so that each row takes about as long.
 REPEATS = {1: 300, 8: 120, 64: 60, 512: 30, 2048: 16}
 
 
-def main() -> int:
-    args = argparse.ArgumentParser(description=__doc__)
-    args.add_argument("--models", default="olmoe-1b-7b,qwen3-30b-a3b")
-    names = args.parse_args().models.split(",")
-    machine = environment.machine()
-    print(f"{machine['name']}, {machine['threads']} threads, torch {machine['versions']['torch']}\n")
+def section(names: list[str]) -> None:
     for name in names:
         clock_table(name)
-    return 0
 
 
 def clock_table(name: str) -> None:
-    """Do the stages sum to the layer, and what do the marks cost?"""
+    """A row for each size of a step: medians with the number of repeats they stand on."""
     device = environment.device()
     spec = Experiment.model_validate({"base": {"model": name, "kernels": {"attention": False}}}).base
     variant = Variant(spec, Network(models.load(name), network_key(spec), device))
@@ -110,7 +95,3 @@ def _mark_cost_us(device: torch.device) -> float:
     for _ in range(marks):
         clock.inner("stage")
     return (time.perf_counter_ns() - start) / 1e3 / marks
-
-
-if __name__ == "__main__":
-    sys.exit(main())
