@@ -1,4 +1,4 @@
-"""The command line: ``python -m bench_worker run | fit | recording | models | machine | show``."""
+"""The command line: ``run | fit | recording | calibrate | kernels | models | machine | show``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn, get_args
 
 from bench_worker import capacity, models, show
-from bench_worker.allocators import settle_allocators
+from bench_worker.allocators import restart_with_huge_pages, settle_allocators
 from bench_worker.errors import DoesNotFit, SpecError, Unavailable
 from bench_worker.planning import Condition, recordings_of, refuse_what_does_not_fit, requests_of
 from bench_worker.result import FitKind, Run
@@ -99,6 +99,15 @@ def parser() -> argparse.ArgumentParser:
     listing = command("models", models_command, "List the model presets.")
     machine = command("machine", machine_command, "Describe this machine.")
     for sub in (fit, load, listing, machine):
+        sub.add_argument("--json", action="store_true", help="the same figures for a program")
+    ceilings = command("calibrate", calibrate_command, "Measure what this device can do at best, and keep it.")
+    ceilings.add_argument("--threads", type=int, help="CPU threads; every processor without it")
+    table = command("kernels", kernels_command, "Measure every expert backend against the device's limits.")
+    table.add_argument("--model", default="qwen3-30b-a3b", help="a preset, or the path of a config.json")
+    table.add_argument("--tokens", default="1,8,64,512,2048", metavar="N,N,…", help="tokens of a step")
+    table.add_argument("--dtype", default="bfloat16")
+    table.add_argument("--load", default="uniform", help="uniform or zipf")
+    for sub in (ceilings, table):
         sub.add_argument("--json", action="store_true", help="the same figures for a program")
     shown = command("show", show_command, "Print the runs of a result file, or one part of it as JSON.")
     shown.add_argument("file", type=Path, metavar="RESULT")
@@ -252,6 +261,40 @@ def machine_command(args: argparse.Namespace) -> int:
     return DONE
 
 
+def calibrate_command(args: argparse.Namespace) -> int:
+    if args.threads is not None and not 1 <= args.threads <= 1024:
+        raise SpecError("--threads", args.threads, f"{args.threads} is not from 1 to 1024")
+    settle_allocators()
+
+    import torch
+
+    from bench_worker import calibrate, ceilings, environment
+
+    torch.set_num_threads(args.threads or torch.get_num_threads())
+    machine = environment.machine()
+    found = calibrate.calibrate(environment.device(), torch.get_num_threads())
+    kept = ceilings.keep(environment.device_fingerprint(machine), found)
+    if args.json:
+        names = {name: machine[name] for name in ("name", "fingerprint")}
+        print(json.dumps({**names, "kept": kept and str(kept), "ceilings": found.model_dump(mode="json")}))
+        return DONE
+    print(f"{machine['name']} ({machine['fingerprint']})\n{ceilings.as_text(found)}")
+    print(f"Kept in {kept}" if kept else f"They can't be kept: {ceilings.cache_folder()} can't be written to.")
+    return DONE
+
+
+def kernels_command(args: argparse.Namespace) -> int:
+    settle_allocators()
+
+    from bench_worker import environment, kernel_table
+
+    tokens = kernel_table.tokens_of(args.tokens)
+    spec = kernel_table.spec_of(args.model, tokens, args.dtype, args.load)
+    table = kernel_table.measure(spec, tokens, environment.device())
+    print(json.dumps([row.model_dump() for row in table.rows]) if args.json else kernel_table.as_text(table))
+    return DONE
+
+
 def show_command(args: argparse.Namespace) -> int:
     try:
         data = args.file.read_bytes()
@@ -315,6 +358,8 @@ def _wait_for_eof(stop: threading.Event) -> None:
 
 
 def entry() -> NoReturn:
+    if sys.argv[1:2] in (["run"], ["calibrate"], ["kernels"], ["machine"]):
+        restart_with_huge_pages()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a terminal may be ASCII only
     try:

@@ -27,12 +27,17 @@ TRACE_TOKENS = 4096
 PROCESS_BYTES = 600_000_000
 
 
+#: What zentorch holds packed, in copies of the experts' weights: measured, see docs/measurement.md.
+PACKED_COPIES = 2.1
+
+
 class Fit(BaseModel):
     """Bytes on one device. ``total_bytes = Σ parts + kv_bytes + buffers_bytes``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    #: Bytes by part: the weights, as `bench_worker.models.Parameters` names them, and ``process`` in a measurement.
+    #: Bytes by part: the weights, as `bench_worker.models.Parameters` names them, and ``process`` and
+    #: ``packed`` (an expert backend's own copies) in a measurement.
     parts: dict[str, int]
     weights_bytes: int
     #: What one more token of one sequence takes; a sliding layer stops growing at its window.
@@ -105,7 +110,8 @@ def fit_measurement(spec: Spec, device_bytes: int | None, *, tokens_per_sequence
     embedding and the head. KV cache: a slot of ``tokens_per_sequence`` for each request in flight (the schedule's
     longest sequence), in sliding layers too. Buffers: hidden rows [T, H]; routed rows [N, H] in and out; gate_up
     [N, 2I] and its activation [N, I]; what the selection takes; logits [sequences, vocab]; with MLA, the keys and
-    values that one chunk of a prompt expands; one expert in float64 for the check against the reference.
+    values that one chunk of a prompt expands; one expert in float64 for the check against the reference. A backend that
+    pads rows is counted with its fullest expert's rows for every expert.
     """
     model, layers, size = models.load(spec.model, allow_paths=True), spec.layers, _element_bytes(spec)
     work, kinds = spec.workload, model.attention_layers
@@ -132,7 +138,9 @@ def fit_measurement(spec: Spec, device_bytes: int | None, *, tokens_per_sequence
         state = layers * _state_bytes(model, size)
     kv_token = caches * model.attention.kv_values() * size
     return _fit(
-        parts={part: count * size for part, count in weights.items()} | {"process": PROCESS_BYTES},
+        parts={part: count * size for part, count in weights.items()}
+        | {"process": PROCESS_BYTES}
+        | ({"packed": packed} if (packed := packed_bytes(spec)) else {}),
         kv_bytes_per_token=kv_token,
         state_bytes=state,
         sequence_bytes=kv_token * tokens_per_sequence + state,
@@ -141,6 +149,14 @@ def fit_measurement(spec: Spec, device_bytes: int | None, *, tokens_per_sequence
         buffers_bytes=buffers * size + selection + 8 * model.expert_parameters,
         device_bytes=device_bytes,
     )
+
+
+def packed_bytes(spec: Spec) -> int:
+    """What an expert backend keeps beside the weights: zentorch packs a copy for each of its two kernels."""
+    if spec.kernels.experts != "zentorch":
+        return 0
+    model = models.load(spec.model, allow_paths=True)
+    return int(PACKED_COPIES * spec.layers * model.experts * model.expert_parameters * _element_bytes(spec))
 
 
 def needs(fit: Fit) -> str:
@@ -176,7 +192,7 @@ def _fit(
         room = sequences * groups if held <= device_bytes else 0
     return Fit(
         parts=parts,
-        weights_bytes=sum(count for part, count in parts.items() if part != "process"),
+        weights_bytes=sum(count for part, count in parts.items() if part not in ("process", "packed")),
         kv_bytes_per_token=kv_bytes_per_token,
         state_bytes_per_sequence=state_bytes,
         sequences=sequences,
@@ -200,7 +216,21 @@ def _routed(spec: Spec, model: Model) -> tuple[int, int]:
     strategy, tokens = spec.routing.strategy, spec.workload.max_batch_tokens
     params = strategies.parameters(spec.routing, model)
     rows = strategies.routed_rows(strategy, params, tokens, model.experts)
+    if spec.kernels.experts in ("padded", "deepspeed_layer"):
+        rows = _padded_rows(spec, model, rows)
     return rows, strategies.selection_bytes(strategy, params, tokens, model.experts)
+
+
+def _padded_rows(spec: Spec, model: Model, rows: int) -> int:
+    """Rows with padding: E times the fullest expert's, which has T at most, and under a uniform load the mean and a few
+    standard deviations. Some strategies fill all experts alike."""
+    tokens, mean = spec.workload.max_batch_tokens, rows / model.experts
+    if spec.routing.strategy in ("expert_choice", "soft", "balanced"):
+        return model.experts * ceil(mean)
+    fullest = min(tokens, ceil(mean + 6 * mean**0.5)) if spec.load.profile == "uniform" else tokens
+    if spec.routing.capacity_factor is not None:
+        fullest = min(fullest, ceil(spec.routing.capacity_factor * mean))
+    return model.experts * fullest
 
 
 def _workload_tokens(spec: Spec, model: Model) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from bench_worker import gpus, host, host_memory
+from bench_worker.allocators import HUGE_PAGES
 
 PACKAGES = ("torch", "deepspeed", "zentorch", "numpy")
 
@@ -32,7 +33,7 @@ def available_bytes(on: torch.device) -> int:
 
 def machine(threads: int | None = None) -> dict[str, Any]:
     """Hardware, software and settings as JSON, with the `fingerprint` of them, and their ``state`` at this moment."""
-    cpus = host.usable_cpus()
+    cpus = host.PROCESSORS
     told = gpus.query() if torch.cuda.is_available() else {}
     found = [_gpu(i, told) for i in range(torch.cuda.device_count())]
     facts = {
@@ -50,6 +51,8 @@ def machine(threads: int | None = None) -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": {name: version for name in PACKAGES if (version := _version(name))},
         "threads": threads or torch.get_num_threads(),
+        "pinned": os.environ.get("OMP_PROC_BIND", "").lower() not in ("", "false"),
+        "huge_pages": HUGE_PAGES in os.environ.get("GLIBC_TUNABLES", ""),
         "commit": _commit(),
     }
     state = host.state(cpus) | {"gpus": [gpu["state"] for gpu in found]}
@@ -60,6 +63,12 @@ def fingerprint(facts: dict[str, Any]) -> str:
     """A short hash of what decides how fast a run is. Memory counts in whole GiB: a reboot moves it by a few pages."""
     rounded = {**facts, "memory_bytes": round(facts["memory_bytes"] / 2**30)}
     return hashlib.sha256(json.dumps(rounded, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def device_fingerprint(facts: dict[str, Any]) -> str:
+    """As `fingerprint`, of what decides how fast the device can be: not of this program, nor of this process."""
+    own = ("name", "fingerprint", "threads", "pinned", "huge_pages", "commit", "state")
+    return fingerprint({name: fact for name, fact in facts.items() if name not in own})
 
 
 def _name(facts: dict[str, Any]) -> str:

@@ -15,9 +15,11 @@ from typing import Any
 ROOT = Path("/")
 
 
-def usable_cpus() -> set[int]:
-    """Numbers of the logical processors that this process may run on."""
-    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+#: Numbers of the logical processors that this process may run on. Read before torch loads: then its OpenMP pins the
+#: main thread to one.
+PROCESSORS: frozenset[int] = frozenset(
+    os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+)
 
 
 def cpu_name(root: Path = ROOT) -> str:
@@ -53,6 +55,13 @@ def throttled(cpus: Collection[int], root: Path = ROOT) -> dict[str, int | None]
     stat = dict(line.split() for line in (_text(root / "sys/fs/cgroup/cpu.stat") or "").splitlines())
     quota = stat.get("nr_throttled")
     return {"heat": sum(told) if told else None, "quota": int(quota) if quota else None}
+
+
+def last_level_cache_bytes(root: Path = ROOT) -> int:
+    """Size of the largest cache of the first processor; 0 where the system doesn't tell."""
+    units = {"K": 1024, "M": 1024**2, "G": 1024**3}
+    sizes = [_text(file) or "" for file in _cpu(0, root).glob("cache/index*/size")]
+    return max((int(size[:-1]) * units[size[-1]] for size in sizes if size[-1:] in units), default=0)
 
 
 def cpu_quota(root: Path = ROOT) -> float | None:

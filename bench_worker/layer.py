@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bench_worker.kernels.base import ExpertBackend, ExpertWeights
-from bench_worker.kernels.permute import Mixed, Packed, RowBuffer, mix, pack
+from bench_worker.kernels.base import Experts, ExpertWeights
+from bench_worker.kernels.permute import Mixed, Packed, Room, RowBuffer, mix, pack
 from bench_worker.routing import Assignments, Router, SoftSlots
 from bench_worker.stages import LAYER, Clock
 
@@ -44,13 +46,18 @@ class MoELayer:
     their outputs after (Llama 4)."""
 
     def __init__(
-        self, weights: LayerWeights, router: Router, experts: ExpertBackend, buffer: RowBuffer, weight_on_input: bool
+        self, weights: LayerWeights, router: Router, experts: Experts, buffer: RowBuffer, weight_on_input: bool
     ) -> None:
         self.weights = weights
         self.router = router
         self.experts = experts
         self.buffer = buffer
         self.weight_on_input = weight_on_input
+
+    def computed_rows(self, counts: np.ndarray, num_tokens: int) -> int:
+        """Rows that the experts compute, padding included, where ``counts`` [E] rows belong to each of them."""
+        room = self.experts.at(num_tokens).room(torch.from_numpy(counts), num_tokens)
+        return int(counts.sum()) if room is None else counts.size * room
 
     def forward(
         self, hidden: Tensor, scores: Tensor, clock: Clock, token_ids: Tensor | None = None
@@ -66,10 +73,11 @@ class MoELayer:
         routed = self.router.select(scores, token_ids)
         clock.inner("route.select")
 
-        packed = self._pack(hidden, routed)
+        experts = self.experts.at(hidden.shape[0])
+        packed = self._pack(hidden, routed, experts.room)
         clock.inner("permute")
 
-        outputs = self.experts(packed.rows, packed.counts)
+        outputs = experts(packed.rows, packed.counts)
         if self.weights.shared is None:
             clock.inner("experts")
         else:
@@ -84,7 +92,7 @@ class MoELayer:
         clock.outer(LAYER)
         return combined, routed
 
-    def _pack(self, hidden: Tensor, routed: Assignments | SoftSlots) -> Packed | Mixed:
+    def _pack(self, hidden: Tensor, routed: Assignments | SoftSlots, room: Room) -> Packed | Mixed:
         if isinstance(routed, SoftSlots):  # a slot's row is weighted as it is mixed, wherever the model weights rows
             return mix(hidden, routed, self.router.num_experts, self.buffer)
-        return pack(hidden, routed, self.buffer, weighted=self.weight_on_input)
+        return pack(hidden, routed, self.buffer, weighted=self.weight_on_input, room=room)

@@ -7,12 +7,14 @@ all executed layers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
+from bench_worker import assessment
 from bench_worker.capacity import Fit
+from bench_worker.ceilings import Ceilings
 from bench_worker.models import GQA, Model
 from bench_worker.outcome import Outcome, Routed
 from bench_worker.result import (
@@ -20,6 +22,7 @@ from bench_worker.result import (
     Check,
     ClockCheck,
     FitKind,
+    GraphTimes,
     Origin,
     RankSteps,
     Requests,
@@ -28,6 +31,8 @@ from bench_worker.result import (
     Steps,
     Summary,
 )
+from bench_worker.roofline import Limits, Work
+from bench_worker.roofline import floor_us as floor
 from bench_worker.serving import RequestMetrics, request_metrics
 from bench_worker.spec import PlannedRun, Spec
 from bench_worker.stats import distribution
@@ -41,8 +46,8 @@ LAYER = "layer"
 
 @dataclass(frozen=True)
 class StepRecord:
-    """One step of one variant. Counts are sums over the executed layers; ``times_us`` likewise, by leaf stage.
-    ``whole_us``: the MoE layers timed as a whole, where this step was timed both ways."""
+    """One step of one variant. Counts are sums over the executed layers; ``times_us`` and ``work`` likewise, by leaf
+    stage. ``whole_us``: the MoE layers timed as a whole, where this step was timed both ways."""
 
     index: int
     prefill_tokens: int
@@ -53,6 +58,7 @@ class StepRecord:
     moved_bytes: int
     times_us: dict[str, float]
     whole_us: float | None
+    work: dict[str, Work] = field(default_factory=dict)
 
 
 class RunRecord:
@@ -63,6 +69,12 @@ class RunRecord:
         #: The batches of each pass over the schedule, as far as it came.
         self.passes: list[list[Batch]] = []
         self.routed: Routed | None = None
+        #: For each step how many experts had rows, and how many few.
+        self.active: list[int] = []
+        self.few: list[int] = []
+        #: Of sampled steps on CUDA: (eager, graph) times of a layer in µs, and idle shares of the device.
+        self.graph_us: list[tuple[float, float]] = []
+        self.device_idle: list[float] = []
         self.truncated = False
 
     def add(self, step: StepRecord, outcome: Outcome) -> None:
@@ -71,6 +83,8 @@ class RunRecord:
         if self.routed is None:
             self.routed = Routed(*outcome.rows.shape)
         self.routed.add(outcome)
+        self.active.append(int(np.count_nonzero(outcome.rows)))
+        self.few.append(int(np.count_nonzero((outcome.rows > 0) & (outcome.rows <= assessment.FEW_ROWS))))
 
     def end_pass(self, batches: list[Batch], truncated: bool) -> None:
         self.passes.append(batches)
@@ -84,11 +98,13 @@ def run(
     fit: dict[FitKind, Fit],
     longest: int,
     record: RunRecord | None,
+    ceilings: Ceilings | None = None,
     recorded: Recording | None = None,
 ) -> Run:
     """The result of one planned run. A variant that failed its check has no record, and gets no times.
 
-    ``longest``: tokens of the trace's longest request, prompt and output. ``recorded``: the load it replays.
+    ``longest``: tokens of the trace's longest request, prompt and output. ``ceilings``: what its stages are held
+    against. ``recorded``: the load it replays.
     """
     spec = planned.spec
     leaves = record.steps[0].times_us if record and record.steps else {}
@@ -119,8 +135,43 @@ def run(
     result.summary = summary(record, scaling, served)
     result.expert_assignments = record.routed.expert_assignments.tolist()
     result.routing = record.routed.outcome(STRATEGIES[spec.routing.strategy].causal)
+    limits = None if ceilings is None else ceilings.limits(spec.kernels.dtype, fit["measurement"].weights_bytes)
+    assess(result, record, scaling, limits)
     result.origins = {"layer_us": "measured", "stages_us": "measured", "step_us": origin, "requests": origin}
     return result
+
+
+def assess(result: Run, record: RunRecord, scaling: Scale, limits: Limits | None) -> None:
+    """Add to ``result`` how near its stages came to ``limits``, how steady it was, and what that says in words."""
+    assert result.summary is not None
+    leaves = per_layer(record, scaling)
+    times = with_stages(leaves)
+    layers = scaling.executed_layers
+    layer_us = np.sum([own for stage, own in times.items() if stage in LAYER_STAGES], axis=0)
+    floor_us = np.zeros(len(record.steps))
+    if limits is not None:
+        work = {leaf: [step.work.get(leaf, Work()) for step in record.steps] for leaf in leaves}
+        parts = {leaf: 1 if top(leaf) == "other" else layers for leaf in leaves}
+        result.summary.limits = assessment.limits_of(times, work, parts, limits)
+        floor_us = np.array([
+            sum(floor(own, limits) for leaf, own in step.work.items() if top(leaf) in LAYER_STAGES)
+            for step in record.steps
+        ])  # fmt: skip
+    tokens = np.array([step.prefill_tokens + step.decode_tokens for step in record.steps])
+    result.noise = assessment.noise_of(layer_us, floor_us, tokens)
+    if record.graph_us:
+        eager, graph = np.median(record.graph_us, axis=0)
+        result.graphs = GraphTimes(sampled_steps=len(record.graph_us), eager_us=float(eager), graph_us=float(graph))
+    if record.device_idle:
+        result.summary.device_idle_share = float(np.mean(record.device_idle))
+    rows = np.array([step.assignments for step in record.steps]) / layers
+    active, few = np.array(record.active) / layers, np.array(record.few) / layers
+    for note in (
+        assessment.over_the_ceiling_note(result.summary.limits),
+        assessment.full_batch_note(rows, active, few, times["experts"]),
+    ):
+        if note is not None:
+            result.notes.append(note)
 
 
 class Served(NamedTuple):

@@ -13,6 +13,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from bench_worker.capacity import Fit
+from bench_worker.ceilings import Ceilings
+from bench_worker.roofline import Bound
 from bench_worker.spec import Spec
 
 #: The stages of a step, in the order in which they happen; ``idle`` is waiting for a slower rank.
@@ -95,6 +97,54 @@ class Summary(Part):
     drop_rate: float = Field(description="dropped / (kept + dropped) assignments")
     idle_share: float
     truncated: bool
+    #: Stages against the measured ceilings. Empty where the result has none.
+    limits: dict[str, Limit] = {}
+    #: Share of a sampled step's device time in which no kernel ran (CUDA only).
+    device_idle_share: float | None = None
+
+
+class Limit(Part):
+    """A stage of a run against what the device can do at best (`bench_worker.roofline`), for one MoE layer or part."""
+
+    #: Median over the steps of the least time that the stage's FLOPs and bytes can take.
+    floor_us: float
+    #: Σ floor / Σ time over the steps: 1 is the device's limit.
+    share: float
+    bound: Bound
+
+
+class Noise(Part):
+    """How steady a run was (`bench_worker.noise`), from ``samples`` steps that others like them can be compared with.
+
+    ``spread``: robust standard deviation of a step's time; ``drift``: the last quarter against the first; ``mode_gap``:
+    between the two halves that its times fall into best. All as parts of 1. ``warming_steps``: first steps that were
+    still slower.
+    """
+
+    label: Literal["steady", "noisy", "drifting", "bimodal", "unknown"]
+    samples: int
+    spread: float = 0.0
+    drift: float = 0.0
+    mode_gap: float = 0.0
+    warming_steps: int = 0
+
+
+class Choice(Part):
+    """What ``auto`` found at one size of step: the chosen ``backend``, its ``fusion``, and the median time of a MoE
+    layer with each candidate."""
+
+    tokens: int
+    backend: str
+    fusion: str
+    layer_us: dict[str, float]
+
+
+class GraphTimes(Part):
+    """Sampled decode steps on CUDA: one MoE layer launched kernel by kernel, and replayed as a CUDA graph (medians)."""
+
+    sampled_steps: int
+    eager_us: float
+    graph_us: float
 
 
 class RoutingOutcome(Part):
@@ -165,16 +215,22 @@ class Run(Part):
     expert_assignments: list[list[int]] = []
     routing: RoutingOutcome | None = None
     origins: dict[str, Origin] = {}
+    noise: Noise | None = None
+    #: What ``auto`` chose at each size of step, and why its other candidates could not run.
+    choices: list[Choice] = []
+    refused: dict[str, str] = {}
+    graphs: GraphTimes | None = None
     notes: list[str] = []
 
 
 class Result(Part):
-    """A result file. ``ceilings``, ``comparisons`` and ``verdict`` are empty where this version makes none."""
+    """A result file. ``ceilings`` are those of the device by its number of CPU threads; ``comparisons`` and ``verdict``
+    are empty where this version makes none."""
 
     schema_: Literal[1] = Field(1, alias="schema")
     experiment: dict[str, Any]
     environment: dict[str, Any]
-    ceilings: dict[str, Any] | None = None
+    ceilings: dict[str, Ceilings] | None = None
     runs: list[Run]
     comparisons: list[dict[str, Any]] = []
     verdict: dict[str, Any] | None = None

@@ -12,9 +12,12 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from bench_worker import capacity, environment, models, recording
+from bench_worker import capacity, ceilings, environment, machine_state, models, recording, roofline
+from bench_worker.calibrate import calibrate_apart
+from bench_worker.ceilings import Ceilings
+from bench_worker.cuda_steps import DecodeGraphs, idle_share_of_step
 from bench_worker.errors import Unavailable
-from bench_worker.kernels.registry import EXPERT_BACKENDS
+from bench_worker.kernels import registry
 from bench_worker.network import Network
 from bench_worker.planning import (
     Condition,
@@ -30,12 +33,15 @@ from bench_worker.spec import Experiment, Measure, PlannedRun
 from bench_worker.stages import LAYER, StageClock, WholeClock
 from bench_worker.step_input import StepInput, StepSource
 from bench_worker.step_layout import Slots
+from bench_worker.tuning import choices_note, tune
 from bench_worker.variant import Variant
 from bench_worker.workload.recordings import Recording
 from bench_worker.workload.schedule import Batch
 
 #: One step in this many runs once more with only the outer marks, to check that the stages sum to the layer.
 WHOLE_CLOCK_EVERY = 8
+#: Steps of a run that the profiler watches (CUDA).
+PROFILED_STEPS = 8
 #: Warm-up steps are taken from this many first steps of the schedule.
 WARMUP_HORIZON = 1000
 
@@ -79,20 +85,37 @@ def run_experiment(
     refuse_what_can_not_run(conditions[0].planned, device)
 
     bench = Bench(device, available, report, stop, allow_paths, experiment.measure, recordings)
+    machine = environment.machine(bench.threads)
+    fingerprint = environment.device_fingerprint(machine)
+    for threads in sorted({run.spec.kernels.threads or bench.threads for run in conditions[0].planned}):
+        kept = ceilings.load(fingerprint, threads)
+        if kept is None:
+            report.progress("calibrate", 0, 1)
+            kept = calibrate_apart(threads)
+        bench.ceilings[threads] = kept
     bench.prepare(conditions)
+    before = machine_state.snapshot()
     runs: list[Run] = []
     for place, condition in enumerate(conditions):
         left = max(0.0, experiment.measure.max_seconds - (time.monotonic() - started))
         for run in bench.measure(condition, deadline=time.monotonic() + left / (len(conditions) - place)):
             report.finished(run)
             runs.append(run)
-    return Result(experiment=experiment.document(), environment=environment.machine(bench.threads), runs=runs)
+    machine["flags"] = machine_state.flags(before, machine_state.snapshot(), machine["cores"])
+    if governor := machine_state.governor_flag(machine["governor"]):
+        machine["flags"].append(governor)
+    return Result(
+        experiment=experiment.document(),
+        environment=machine,
+        ceilings={str(threads): kept for threads, kept in bench.ceilings.items()},
+        runs=runs,
+    )
 
 
 def refuse_what_can_not_run(planned: list[PlannedRun], device: torch.device) -> None:
     """Raise `Unavailable` for the first expert backend that can't run its variant on ``device``."""
     for run in planned:
-        if reason := EXPERT_BACKENDS[run.spec.kernels.experts].supports(run.spec, device):
+        if reason := registry.refusal(run.spec, device):
             raise Unavailable(reason)
 
 
@@ -115,6 +138,9 @@ class Bench:
         self.networks: dict[NetworkKey, Network] = {}
         self.variants: dict[str, Variant] = {}
         self.checks: dict[str, Check] = {}
+        #: By number of threads.
+        self.ceilings: dict[int, Ceilings] = {}
+        self.graphs: dict[Variant, DecodeGraphs] = {}
         self.stage_clock, self.whole_clock = StageClock(device), WholeClock(device)
         self.done = self.total = 0
 
@@ -128,9 +154,15 @@ class Bench:
             if key not in self.networks:
                 model = models.load(run.spec.model, allow_paths=self.allow_paths)
                 self.networks[key] = Network(model, key, self.device)
-            self.variants[run.variant] = Variant(run.spec, self.networks[key])
+            variant = self.variants[run.variant] = Variant(run.spec, self.networks[key])
+            self._use_threads(run)
+            variant.warm()
             self._tell("check", place, len(planned), run)
-            self.checks[run.variant] = self.variants[run.variant].check()
+            check = self.checks[run.variant] = variant.check()
+            if run.spec.kernels.experts == "auto" and check.passed:
+                self._tell("tune", place, len(planned), run)
+                sizes = (batch.tokens for condition in conditions for batch in condition.batches)
+                tune(variant, sizes, self.recordings)
 
     def measure(self, condition: Condition, deadline: float) -> list[Run]:
         """The runs of ``condition``. A variant that failed its check gets no times; what ``deadline`` (on the monotonic
@@ -140,6 +172,8 @@ class Bench:
             network.make_room(condition.concurrency, condition.longest)
         for run in right:
             self.variants[run.variant].reserve(max(batch.tokens for batch in condition.batches))
+        if self.device.type == "cuda":  # anew for each condition: the buffers may have moved
+            self.graphs = {v: DecodeGraphs(v) for v in self.variants.values() if DecodeGraphs.possible(v)}
         records = {run.variant: RunRecord() for run in right}
         self._warm_up(condition, right, deadline)
         gc.collect()
@@ -209,6 +243,8 @@ class Bench:
         times_us = self.stage_clock.read()
         if rest == 0 and not turn % 2:
             whole_us = self._whole_layer_us(variant, inputs)
+        if rest == 0 and self.device.type == "cuda":
+            self._sample_device(variant, inputs, record, decoding=batch.prefill_tokens == 0)
 
         outcome = variant.outcome(inputs, routed)
         row_bytes = variant.network.model.hidden * variant.network.dtype.itemsize
@@ -219,13 +255,22 @@ class Bench:
                 decode_tokens=batch.decode_tokens,
                 assignments=outcome.assignments,
                 dropped=outcome.dropped,
-                rows=outcome.assignments,  # rows are packed without padding
+                rows=variant.computed_rows(outcome.rows, batch.tokens),
                 moved_bytes=2 * outcome.assignments * row_bytes,  # there and back
                 times_us=times_us,
                 whole_us=whole_us,
+                work=roofline.step_work(variant.spec, variant.network.model, batch, outcome.rows),
             ),
             outcome,
         )
+
+    def _sample_device(self, variant: Variant, inputs: StepInput, record: RunRecord, decoding: bool) -> None:
+        """What only a sample of the steps can tell, since it takes the step several times more."""
+        graphs = self.graphs.get(variant)
+        if decoding and graphs is not None:
+            record.graph_us.append(graphs.times_us(inputs.scores[0]))
+        if len(record.device_idle) < PROFILED_STEPS:
+            record.device_idle.append(idle_share_of_step(variant, inputs))
 
     def _whole_layer_us(self, variant: Variant, inputs: StepInput) -> float:
         """The MoE layers of the step, timed without their stages."""
@@ -238,8 +283,14 @@ class Bench:
             "deployment": capacity.fit(planned.spec, None, tokens_per_sequence=longest),
             "measurement": capacity.fit_measurement(planned.spec, self.available, tokens_per_sequence=longest),
         }
+        kept = self.ceilings[planned.spec.kernels.threads or self.threads]
         recorded = self.recordings.get(planned.spec.load.recording or "")
-        return recording.run(planned, model, self.checks[planned.variant], fit, longest, record, recorded)
+        run = recording.run(planned, model, self.checks[planned.variant], fit, longest, record, kept, recorded)
+        variant = self.variants[planned.variant]
+        run.choices, run.refused = variant.choices, variant.refused
+        if variant.choices:
+            run.notes.append(choices_note(variant.choices))
+        return run
 
     def _use_threads(self, planned: PlannedRun) -> None:
         threads = planned.spec.kernels.threads or self.threads

@@ -96,10 +96,14 @@ class Parallel(Strict):
 
 class Kernels(Strict):
     experts: Literal["deepspeed", "auto", "loop", "padded", "zentorch", "deepspeed_layer"] = Field(
-        "deepspeed", description="The expert GEMM: DeepSpeed's GroupedExperts runs all experts as one grouped GEMM."
+        "deepspeed",
+        description="What computes the experts: DeepSpeed's grouped GEMM, one GEMM an expert (loop), a batched GEMM "
+        "over padded rows, AMD's group GEMM (zentorch), DeepSpeed's own MoE layer, or the fastest found here (auto).",
     )
     fusion: Literal["none", "gate_up", "whole"] = Field(
-        "gate_up", description="gate_up computes the gate and up projections in one GEMM; none in two."
+        "gate_up",
+        description="gate_up computes the gate and up projections in one GEMM, none in two, whole the experts in one "
+        "call. With auto, the least that a backend must fuse.",
     )
     dtype: Dtype = Field("bfloat16", description="Number format of weights and activations.")
     quantization: Literal["none", "fp8", "int8", "int4"] = Field("none", description="Format of the expert weights.")

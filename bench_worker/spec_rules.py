@@ -16,8 +16,6 @@ from bench_worker.workload.generators import GENERATORS
 NOT_BUILT: dict[str, frozenset[Any]] = {
     "parallel.mode": frozenset(["distributed", "virtual"]),
     "parallel.placement": frozenset(["round_robin", "eplb", "locality"]),
-    "kernels.experts": frozenset(["auto", "loop", "padded", "zentorch", "deepspeed_layer"]),
-    "kernels.fusion": frozenset(["whole"]),
     "kernels.quantization": frozenset(["fp8", "int8", "int4"]),
     "workload.arrivals": frozenset(["trace", "poisson"]),
 }

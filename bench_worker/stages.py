@@ -15,6 +15,8 @@ import torch
 
 #: Name of the outer mark at the end of a MoE layer.
 LAYER = "layer"
+#: Name of a mark after work that belongs to no stage; its time is not read.
+UNTIMED = ""
 
 
 class Clock(Protocol):
@@ -56,7 +58,8 @@ class StageClock:
             spans = [(end - start) / 1e3 for start, end in zip(self._times, self._times[1:], strict=False)]
         total: dict[str, float] = {}
         for name, span in zip(self._names, spans, strict=True):
-            total[name] = total.get(name, 0.0) + span
+            if name != UNTIMED:
+                total[name] = total.get(name, 0.0) + span
         return total
 
     def _mark(self) -> None:
@@ -76,3 +79,19 @@ class WholeClock(StageClock):
         pass
 
     outer = StageClock.inner
+
+
+class NoClock:
+    """Keeps no mark: for work that is not timed, or timed from outside."""
+
+    def begin(self) -> None:
+        pass
+
+    def inner(self, name: str) -> None:
+        pass
+
+    def outer(self, name: str) -> None:
+        pass
+
+    def read(self) -> dict[str, float]:
+        return {}

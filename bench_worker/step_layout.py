@@ -68,3 +68,9 @@ class Slots:
             torch.from_numpy(position).to(device),
             torch.from_numpy(ends[batch.yields]).to(device),
         )
+
+
+def one_request(tokens: int, device: torch.device) -> StepLayout:
+    """A step that computes a single prompt of ``tokens``."""
+    positions = torch.arange(tokens, device=device)
+    return StepLayout([Segment(0, 0, tokens, 0)], torch.zeros_like(positions), positions, positions[-1:])

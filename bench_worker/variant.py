@@ -6,24 +6,32 @@ Shapes: ``T`` tokens of the step, ``H`` hidden, ``E`` experts.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
+import numpy as np
 import torch
 
-from bench_worker import reference, routing, strategies
+from bench_worker import capacity, environment, reference, routing, strategies
 from bench_worker.errors import Unavailable
+from bench_worker.interleave import Layer, LayerInput
+from bench_worker.kernels import registry
+from bench_worker.kernels.auto import Auto
+from bench_worker.kernels.base import Experts, ExpertWeights
+from bench_worker.kernels.deepspeed_layer import DeepSpeedLayer
 from bench_worker.kernels.permute import RowBuffer
-from bench_worker.kernels.registry import EXPERT_BACKENDS
-from bench_worker.layer import MoELayer, dense
+from bench_worker.layer import LayerWeights, MoELayer, dense
 from bench_worker.network import Network
 from bench_worker.outcome import Outcome
-from bench_worker.result import Check
+from bench_worker.result import Check, Choice
 from bench_worker.routing import Assignments, Router, SoftSlots
 from bench_worker.routing.reference import Wrong, expected
 from bench_worker.spec import Spec
 from bench_worker.stages import Clock, StageClock
-from bench_worker.step_input import StepInput
+from bench_worker.step_input import StepInput, StepSource
+from bench_worker.step_layout import one_request
 from bench_worker.tally import tally
 from bench_worker.weights import Weights
+from bench_worker.workload.recordings import Recording
 
 #: Largest error against the float64 reference that a variant may show, by dtype.
 TOLERANCES = {"float32": 1e-5, "bfloat16": 1e-2, "float16": 2e-3}
@@ -35,8 +43,7 @@ class Variant:
     """Runs whole steps of one configuration. Raises `Unavailable` where a part can't run on the network's device."""
 
     def __init__(self, spec: Spec, network: Network) -> None:
-        backend = EXPERT_BACKENDS[spec.kernels.experts]
-        if reason := backend.supports(spec, network.device):
+        if reason := registry.refusal(spec, network.device):
             raise Unavailable(reason)
         model = network.model
         self.spec, self.network = spec, network
@@ -44,16 +51,50 @@ class Variant:
         self.router = routing.build(spec.routing.strategy, model.experts, **self.params)
         self.own_router = self._own_router()
         self.buffer = RowBuffer(model.hidden, network.dtype, network.device)
-        self.layers = [
-            MoELayer(
-                weights,
-                self.router,
-                backend(weights.experts, model.expert_activation, spec.kernels.fusion),
-                self.buffer,
-                model.weight_on_input,
-            )
-            for weights in network.layers
-        ]
+        #: The fusion of each backend that may run the experts; what ``auto`` chose of them, and why not the others.
+        self.fusions: dict[str, str] = {spec.kernels.experts: spec.kernels.fusion}
+        self.choices: list[Choice] = []
+        self.refused: dict[str, str] = {}
+        if spec.kernels.experts == "auto":
+            self.fusions, self.refused = _candidates(spec, network)
+        self.layers: list[Layer] = [self._layer(weights) for weights in network.layers]
+
+    def _layer(self, weights: LayerWeights) -> Layer:
+        if self.spec.kernels.experts != "deepspeed_layer":
+            return self._moe_layer(weights, self._experts(weights.experts))
+        shared = weights.shared
+        return DeepSpeedLayer(
+            weights.gate,
+            weights.experts,
+            None if shared is None else lambda hidden: dense(hidden, shared),
+            self.network.model.expert_activation,
+            self.spec.kernels.fusion,
+            self.params["top_k"],
+        )
+
+    def _moe_layer(self, weights: LayerWeights, experts: Experts) -> MoELayer:
+        return MoELayer(weights, self.router, experts, self.buffer, self.network.model.weight_on_input)
+
+    def _experts(self, weights: ExpertWeights) -> Experts:
+        built = {
+            name: registry.build(name, fusion, weights, self.spec, self.network.model)
+            for name, fusion in self.fusions.items()
+        }
+        return Auto(built, self.choices) if self.spec.kernels.experts == "auto" else built[self.spec.kernels.experts]
+
+    def alternatives(self) -> dict[str, Layer]:
+        """The first layer with each backend that may run it, by name."""
+        first = self.layers[0]
+        if not isinstance(first, MoELayer):
+            return {self.spec.kernels.experts: first}
+        each = zip(self.fusions, first.experts.each(), strict=True)
+        return {name: self._moe_layer(first.weights, backend) for name, backend in each}
+
+    def warm(self) -> None:
+        """Pack weights and make kernels now, not in the first steps."""
+        for layer in self.layers:
+            for backend in layer.experts.each() if isinstance(layer, MoELayer) else []:
+                backend.warm()
 
     def _own_router(self) -> Router | None:
         """The router that the model was trained with; None where the variant's chooses the same experts."""
@@ -69,26 +110,51 @@ class Variant:
         return tally(routed, inputs.scores, inputs.token_ids, self.network.model.experts, self.own_router)
 
     def check(self) -> Check:
-        """The first layer against the float64 reference, with its reused buffer poisoned first."""
+        """The first layer against the float64 reference, with its reused buffer poisoned first; where there are several
+        backends to choose from, the worst of them."""
         model, network = self.network.model, self.network
         weights = Weights(network.dtype, network.device, seed=1)
         hidden = weights.noise(CHECK_TOKENS, model.hidden)
         scores = Weights(torch.float32, network.device, seed=2).noise(CHECK_TOKENS, model.experts)
         token_ids = torch.arange(CHECK_TOKENS, device=network.device) % model.vocab
-        self.reserve(CHECK_TOKENS)
-        self.buffer.poison()
-        actual, routed = self.layers[0].forward(hidden, scores, StageClock(network.device), token_ids)
         compared = list(range(0, CHECK_TOKENS, CHECK_TOKENS // COMPARED_TOKENS))
-        try:
-            choices = expected(self.router, scores, token_ids, routed)
-        except Wrong:
-            error = math.inf
-        else:
+        self.reserve(CHECK_TOKENS)
+        errors = []
+        for layer in self.alternatives().values():
+            self.buffer.poison()
+            actual, routed = layer.forward(hidden, scores, StageClock(network.device), token_ids)
+            try:
+                choices = expected(self.router, scores, token_ids, routed)
+            except Wrong:
+                errors.append(math.inf)
+                continue
             correct = reference.layer(
                 hidden, network.layers[0], choices, model.expert_activation, model.weight_on_input, tokens=compared
             )
-            error = reference.relative_error(actual[compared], correct)
-        return Check(rel_error=error, tolerance=TOLERANCES[self.spec.kernels.dtype], tokens=COMPARED_TOKENS)
+            errors.append(reference.relative_error(actual[compared], correct))
+        return Check(rel_error=max(errors), tolerance=TOLERANCES[self.spec.kernels.dtype], tokens=COMPARED_TOKENS)
+
+    def chosen(self, tokens: int) -> str | None:
+        """The backend that ``auto`` runs steps of ``tokens`` on; None where the experts name one."""
+        first = self.layers[0]
+        if not (isinstance(first, MoELayer) and isinstance(first.experts, Auto)):
+            return None
+        return first.experts.chosen(tokens)
+
+    def counts(self, given: LayerInput) -> np.ndarray:
+        """Rows int64 [E] that each expert gets from ``given``."""
+        routed = [self.router.select(given.scores, given.token_ids)]
+        return tally(routed, [given.scores], given.token_ids, self.network.model.experts, None).rows[0]
+
+    def sample(self, tokens: int, seed: int, recordings: Mapping[str, Recording] | None = None) -> LayerInput:
+        """What a layer gets in a step of ``tokens`` under the spec's load."""
+        network = self.network
+        hidden = Weights(network.dtype, network.device, seed).noise(tokens, network.model.hidden)
+        made = StepSource(seed, recordings=recordings).make(
+            network, self.spec.load, 0, one_request(tokens, network.device)
+        )
+        self.reserve(tokens)
+        return LayerInput(hidden, self.router.checked(made.scores[0], made.token_ids), made.token_ids)
 
     def reserve(self, tokens: int) -> None:
         """Room for the rows of a step of ``tokens``, and what its selection needs, so that no step has to make it."""
@@ -97,13 +163,18 @@ class Variant:
         self.buffer.take(rows)
         self.router.prepare(tokens, network.device)
 
+    def computed_rows(self, counts: np.ndarray, tokens: int) -> int:
+        """Rows that the experts of all layers compute in a step, padding included; ``counts`` [layers, E] are real."""
+        pairs = zip(self.layers, counts, strict=True)
+        return sum(layer.computed_rows(own, tokens) for layer, own in pairs)
+
     def step(self, inputs: StepInput, clock: Clock) -> list[Assignments | SoftSlots]:
         """One step through the executed layers, with the attention, embedding and head around them where they are
         measured. Marks ``clock`` and returns who went where in each layer."""
         around, token_ids = self.network.around, inputs.token_ids
         scores = [self.router.checked(layer_scores, token_ids) for layer_scores in inputs.scores]
         clock.begin()
-        routed = []
+        routed: list[Assignments | SoftSlots] = []
         if around is None:
             for layer, layer_scores in zip(self.layers, scores, strict=True):
                 routed.append(layer.forward(inputs.hidden, layer_scores, clock, token_ids)[1])
@@ -124,3 +195,14 @@ class Variant:
         around.logits(hidden, update, inputs.layout.yielding)
         clock.outer("other.head")
         return routed
+
+
+def _candidates(spec: Spec, network: Network) -> tuple[dict[str, str], dict[str, str]]:
+    """As `registry.candidates`, without a backend whose packed weights don't fit beside the others'."""
+    found, refused = registry.candidates(spec, network.device)
+    packed = capacity.packed_bytes(registry.with_kernels(spec, experts="zentorch"))
+    free = environment.available_bytes(network.device)
+    if len(found) > 1 and "zentorch" in found and packed > free:
+        del found["zentorch"]
+        refused["zentorch"] = f"its packed weights take {packed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free"
+    return found, refused

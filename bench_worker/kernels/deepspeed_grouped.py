@@ -17,11 +17,11 @@ logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
 
 from deepspeed.moe.ep_experts import GroupedExperts, apply_packed_expert_activation  # noqa: E402
 
-from bench_worker.kernels.base import ExpertWeights  # noqa: E402
+from bench_worker.kernels.base import ExpertBackend, ExpertWeights  # noqa: E402
 from bench_worker.spec import Spec  # noqa: E402
 
 
-class DeepSpeedGrouped:
+class DeepSpeedGrouped(ExpertBackend):
     """``fusion`` ``none`` calls ``GroupedExperts`` as shipped: one grouped GEMM each for gate, up and down.
 
     ``gate_up`` runs the same kernels with gate and up in one grouped GEMM over weights that lie side by side, as
@@ -39,6 +39,7 @@ class DeepSpeedGrouped:
         self.gate_up = weights.gate_up.transpose(-2, -1)
         self.down = weights.down.transpose(-2, -1)
         self.run = self._gate_up if fusion == "gate_up" else module.forward
+        self.graphable = fusion == "gate_up"
 
     @staticmethod
     def supports(spec: Spec, device: torch.device) -> str | None:

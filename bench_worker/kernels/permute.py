@@ -5,6 +5,7 @@ Shapes: ``T`` tokens, ``H`` hidden, ``E`` experts, ``N`` assignments or slots.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -33,9 +34,9 @@ class RowBuffer:
 
 @dataclass(frozen=True)
 class Packed:
-    """``rows`` [N, H] grouped by expert, ``counts`` int64 [E] rows an expert, ``place`` int64 [N]: the row of each
-    assignment, in token-major order, ``first`` int64 [T]: a token's first assignment, ``weight`` float32 [N]: how much
-    of the row's result counts."""
+    """``rows`` [N, H] grouped by expert, or [E · room, H] where each expert has ``room`` of them, ``counts`` int64 [E]
+    rows an expert, ``place`` int64 [N]: the row of each assignment, in token-major order, ``first`` int64 [T]: a
+    token's first assignment, ``weight`` float32 [N]: how much of the row's result counts."""
 
     rows: Tensor
     counts: Tensor
@@ -65,22 +66,38 @@ class Mixed:
         return self.shares @ outputs
 
 
-def pack(hidden: Tensor, assignments: Assignments, buffer: RowBuffer, weighted: bool = False) -> Packed:
+#: How many rows to set aside for each expert, from the rows of each [E] and the step's tokens; None: back to back.
+Room = Callable[[Tensor, int], int | None]
+
+
+def pack(
+    hidden: Tensor, assignments: Assignments, buffer: RowBuffer, weighted: bool = False, room: Room = lambda *_: None
+) -> Packed:
     """Gather the token row of every assignment, expert by expert.
 
     ``weighted`` scales the rows by their routing weight, here instead of in `Packed.combine`.
     """
     by_expert, order = assignments.expert.sort(stable=True)
-    rows = buffer.take(order.numel())
-    torch.index_select(hidden, 0, assignments.token[order], out=rows)
+    begins = starts(by_expert, assignments.num_experts + 1)
+    counts = begins.diff()
+    row = torch.arange(order.numel(), device=order.device)
     weight = assignments.weight
-    if weighted:
-        rows.mul_(weight[order].to(rows.dtype)[:, None])
-        weight = torch.ones_like(weight)
-    first = starts(assignments.token, assignments.num_tokens)
+    scale = weight[order].to(hidden.dtype)[:, None] if weighted else None
+    set_aside = room(counts, assignments.num_tokens)
+    if set_aside is None:
+        rows = buffer.take(order.numel())
+        torch.index_select(hidden, 0, assignments.token[order], out=rows)
+        if scale is not None:
+            rows.mul_(scale)
+    else:
+        row += by_expert * set_aside - begins[by_expert]
+        rows = buffer.take(assignments.num_experts * set_aside)
+        own = hidden[assignments.token[order]]
+        rows[row] = own if scale is None else own.mul_(scale)
     place = torch.empty_like(order)
-    place[order] = torch.arange(order.numel(), device=order.device)
-    return Packed(rows, starts(by_expert, assignments.num_experts + 1).diff(), place, first, weight)
+    place[order] = row
+    first = starts(assignments.token, assignments.num_tokens)
+    return Packed(rows, counts, place, first, torch.ones_like(weight) if weighted else weight)
 
 
 def mix(hidden: Tensor, slots: SoftSlots, num_experts: int, buffer: RowBuffer) -> Mixed:

@@ -1,8 +1,79 @@
-"""The one list of expert backends."""
+"""The one list of what can compute the experts, and what each may do here."""
 
 from __future__ import annotations
 
-from bench_worker.kernels.base import ExpertBackend
-from bench_worker.kernels.deepspeed_grouped import DeepSpeedGrouped
+from collections.abc import Callable
+from math import ceil
 
-EXPERT_BACKENDS: dict[str, type[ExpertBackend]] = {"deepspeed": DeepSpeedGrouped}
+import torch
+
+from bench_worker.kernels.base import ExpertBackend, ExpertWeights, lacking
+from bench_worker.kernels.deepspeed_grouped import DeepSpeedGrouped
+from bench_worker.kernels.deepspeed_layer import DeepSpeedLayer
+from bench_worker.kernels.loop import Loop
+from bench_worker.kernels.padded import Padded
+from bench_worker.kernels.zentorch import ZenTorch
+from bench_worker.models import Model
+from bench_worker.spec import Spec
+
+EXPERT_BACKENDS: dict[str, type[ExpertBackend]] = {
+    "deepspeed": DeepSpeedGrouped,
+    "zentorch": ZenTorch,
+    "padded": Padded,
+    "loop": Loop,
+}
+
+#: Values of ``kernels.experts`` that name one implementation; ``auto`` chooses among the expert backends.
+NAMES = (*EXPERT_BACKENDS, "deepspeed_layer")
+
+#: From the least fused to the most.
+FUSIONS = ("none", "gate_up", "whole")
+
+
+def refusal(spec: Spec, device: torch.device) -> str | None:
+    """Why ``spec``'s experts can't run on ``device``, in one sentence; None where they can."""
+    name = spec.kernels.experts
+    if reason := lacking(spec.kernels.dtype, device):
+        return reason
+    if name == "deepspeed_layer":
+        return DeepSpeedLayer.supports(spec, device)
+    if name != "auto":
+        return EXPERT_BACKENDS[name].supports(spec, device)
+    found, refused = candidates(spec, device)
+    return None if found else "kernels.experts: 'auto' finds nothing that can run: " + "; ".join(refused.values())
+
+
+def candidates(spec: Spec, device: torch.device) -> tuple[dict[str, str], dict[str, str]]:
+    """What ``auto`` chooses from: the fusion of each backend that can run here, and why the others can't.
+
+    ``kernels.fusion`` is the least that a candidate must fuse; each is taken at the most that it can.
+    """
+    found, refused = {}, {}
+    for name, backend in EXPERT_BACKENDS.items():
+        for fusion in reversed(FUSIONS[FUSIONS.index(spec.kernels.fusion) :]):
+            reason = backend.supports(with_kernels(spec, experts=name, fusion=fusion), device)
+            if reason is None:
+                found[name] = fusion
+                break
+        else:
+            refused[name] = reason or ""
+    return found, refused
+
+
+def build(name: str, fusion: str, weights: ExpertWeights, spec: Spec, model: Model) -> ExpertBackend:
+    """The backend called ``name`` over ``weights``."""
+    if name == "padded":
+        return Padded(weights, model.expert_activation, fusion, capacity=_capacity(spec, model))
+    return EXPERT_BACKENDS[name](weights, model.expert_activation, fusion)
+
+
+def with_kernels(spec: Spec, **changes: str) -> Spec:
+    return spec.model_copy(update={"kernels": spec.kernels.model_copy(update=changes)})
+
+
+def _capacity(spec: Spec, model: Model) -> Callable[[int], int] | None:
+    """The most rows that token_choice leaves an expert in a step of so many tokens; None without a capacity."""
+    factor, top_k = spec.routing.capacity_factor, spec.routing.top_k or model.top_k
+    if factor is None or spec.routing.strategy != "token_choice":
+        return None
+    return lambda tokens: ceil(factor * top_k * tokens / model.experts)

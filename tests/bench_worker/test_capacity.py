@@ -5,18 +5,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_worker import models
-from bench_worker.capacity import PROCESS_BYTES, TRACE_TOKENS, Fit, fit, fit_measurement, needs
+from bench_worker.capacity import PACKED_COPIES, PROCESS_BYTES, TRACE_TOKENS, Fit, fit, fit_measurement, needs
 from bench_worker.spec import Spec
 from bench_worker.strategies import selection_bytes
 
 H200 = 141_000_000_000
 
 
-def spec(model: str = "qwen3-30b-a3b", *, layers: int = 1, top_k: int | None = None, **groups: dict) -> Spec:
+def spec(
+    model: str = "qwen3-30b-a3b",
+    *,
+    layers: int = 1,
+    top_k: int | None = None,
+    capacity_factor: float | None = None,
+    **groups: dict,
+) -> Spec:
     workload = {"prompt_tokens": 2048, "output_tokens": 512} | groups.pop("workload", {})
     return Spec.model_validate(
-        {"model": model, "layers": layers, "routing": {"top_k": top_k}, "workload": workload, **groups}
+        {
+            "model": model,
+            "layers": layers,
+            "routing": {"top_k": top_k, "capacity_factor": capacity_factor},
+            "workload": workload,
+            **groups,
+        }
     )
+
+
+def measured(spec: Spec) -> Fit:
+    return fit_measurement(spec, H200, tokens_per_sequence=3000)
 
 
 def layout(**sizes: int) -> dict:
@@ -233,3 +250,30 @@ def test_totals_add_up_and_ranks_hold_at_least_their_share(name, tp, dp, concurr
     assert f.weights_bytes * tp * dp >= 2 * models.load(name).parameters().total
     assert f.fits == (f.max_concurrency >= f.sequences * dp)
     assert Fit.model_validate_json(f.model_dump_json()) == f
+
+
+def test_zentorch_holds_its_packed_copies_beside_the_weights():
+    plain = measured(spec())
+    packed = measured(spec(kernels={"experts": "zentorch", "fusion": "whole"}))
+    experts = 128 * 3 * 2048 * 768 * 2
+    assert packed.parts["packed"] == int(PACKED_COPIES * experts)
+    assert packed.total_bytes - plain.total_bytes == packed.parts["packed"]
+    assert packed.weights_bytes == plain.weights_bytes  # what a step reads has not grown
+
+
+@pytest.mark.parametrize("backend", ["padded", "deepspeed_layer"])
+@pytest.mark.parametrize(
+    ("load", "capacity_factor", "fullest"),
+    [
+        ({"profile": "zipf"}, None, 2048),  # every token may pick the same expert
+        ({"profile": "uniform"}, None, 196),  # 128 rows on average, and 6 · sqrt(128) more
+        ({"profile": "zipf"}, 1.25, 160),
+    ],
+)
+def test_padded_rows_are_counted_with_the_fullest_expert(backend, load, capacity_factor, fullest):
+    width = (2 * 2048 + 3 * 768) * 2
+    one, other = (
+        measured(spec(capacity_factor=capacity_factor, load=load, kernels={"experts": name}))
+        for name in ("deepspeed", backend)
+    )
+    assert other.buffers_bytes - one.buffers_bytes == (128 * fullest - 2048 * 8) * width

@@ -86,3 +86,10 @@ def test_gpus_are_named_with_their_limits_and_their_present_state(two_gpus: None
     assert second["power_limit_w"] is None
     assert machine["state"]["gpus"][0]["slowed_by"] == ["power cap"]
     assert machine["state"]["gpus"][1]["slowed_by"] is None
+
+
+def test_what_the_device_can_do_is_not_a_matter_of_this_program() -> None:
+    found = environment.machine(threads=1)
+    other = found | {"threads": 2, "pinned": not found["pinned"], "huge_pages": True, "commit": "abc", "state": {}}
+    assert environment.device_fingerprint(other) == environment.device_fingerprint(found)
+    assert environment.device_fingerprint(found | {"cpu": "another"}) != environment.device_fingerprint(found)

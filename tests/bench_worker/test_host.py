@@ -80,6 +80,15 @@ def test_a_container_may_have_a_share_of_the_processors(tmp_path: Path, text: st
 
 
 def test_this_computer_answers() -> None:
-    cpus = host.usable_cpus()
+    cpus = host.PROCESSORS
     assert cpus
     assert set(host.state(cpus)) == {"clock_mhz", "throttled", "load_average"}
+
+
+def test_the_largest_cache_counts(tmp_path: Path) -> None:
+    assert host.last_level_cache_bytes(tmp_path) == 0
+    for index, size in enumerate(["48K", "1024K", "32M"]):
+        folder = tmp_path / f"sys/devices/system/cpu/cpu0/cache/index{index}"
+        folder.mkdir(parents=True)
+        (folder / "size").write_text(f"{size}\n")
+    assert host.last_level_cache_bytes(tmp_path) == 32 * 2**20

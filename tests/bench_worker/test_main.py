@@ -505,3 +505,79 @@ def test_a_recording_that_the_experiment_names_is_found_in_its_folder(run_main, 
     assert (code, messages) == (2, ["base.load.recording: mine: holds 4 experts; tiny has 8"])
     code, _, messages = run_main("fit", path, "--recordings", tmp_path / "nowhere")
     assert (code, messages) == (2, [f"--recordings: {tmp_path}/nowhere is not a folder"])
+
+
+# --- the machine's limits
+
+
+@pytest.fixture
+def small_calibration(monkeypatch):
+    from bench_worker import calibrate
+
+    monkeypatch.setattr(calibrate, "BUFFER_BYTES", 4096)
+    monkeypatch.setattr(calibrate, "PRODUCTS", ((4, 64, 16),))
+    monkeypatch.setattr(calibrate.host, "last_level_cache_bytes", lambda: 1024)
+
+
+def test_calibrate_measures_and_keeps_the_ceilings_for_people_and_programs(
+    run_main, small_calibration, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("MOESCOPE_CACHE", str(tmp_path))
+    code, out, _ = run_main("calibrate", "--json")
+    document = json.loads(out)
+    assert code == 0
+    (kept,) = tmp_path.glob(f"ceilings-*-{document['ceilings']['threads']}.json")
+    assert document["kept"] == str(kept)
+    assert json.loads(kept.read_text()) == document["ceilings"]
+    _, out, _ = run_main("calibrate")
+    assert document["name"] in out
+    assert "GFLOP/s" in out
+    assert out.splitlines()[-1] == f"Kept in {kept}"
+
+
+def test_calibrate_says_where_nothing_can_be_kept(run_main, small_calibration, tmp_path, monkeypatch):
+    (tmp_path / "taken").write_text("")
+    monkeypatch.setenv("MOESCOPE_CACHE", str(tmp_path / "taken"))
+    assert json.loads(run_main("calibrate", "--json")[1])["kept"] is None
+    assert "can't be written to" in run_main("calibrate")[1]
+
+
+def test_calibrate_takes_threads_that_there_can_be(run_main):
+    assert run_main("calibrate", "--threads", "0") == (2, "", ["--threads: 0 is not from 1 to 1024"])
+
+
+def test_kernels_gives_programs_a_list_of_rows(run_main, small_calibration, monkeypatch, tiny_config):
+    from bench_worker import kernel_table
+
+    monkeypatch.setattr(kernel_table, "ROUNDS", 3)
+    code, out, _ = run_main("kernels", "--model", tiny_config, "--tokens", "1,5", "--json")
+    rows = json.loads(out)
+    assert code == 0
+    assert {row["tokens"] for row in rows} == {1, 5}
+    assert {"auto", "deepspeed", "loop", "padded", "zentorch", "deepspeed_layer"} == {row["backend"] for row in rows}
+    assert set(rows[0]) >= {
+        "backend", "tokens", "experts_us", "layer_us", "floor_us", "rel_error", "padding_waste", "available", "reason"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--tokens", "0"], "--tokens: '0' is not a whole number from 1 to 131,072"),
+        (["--model", "gpt-9"], "base.model: 'gpt-9' is not one of "),
+        (["--dtype", "fp8"], "base.kernels.dtype: 'fp8' is not one of "),
+        (["--load", "recorded"], "base.load."),
+    ],
+)
+def test_kernels_refuses_what_there_is_not(run_main, arguments, message):
+    code, out, (said,) = run_main("kernels", *arguments)
+    assert (code, out) == (2, "")
+    assert said.startswith(message)
+
+
+def test_a_backend_that_can_not_run_here_exits_with_4(run_main, experiment_file, monkeypatch):
+    from bench_worker.kernels import zentorch
+
+    monkeypatch.setattr(zentorch, "missing", lambda device: "it is away")
+    file = experiment_file(kernels={"experts": "zentorch"})
+    assert run_main("run", file) == (4, "", ["kernels.experts: 'zentorch' can't run: it is away"])

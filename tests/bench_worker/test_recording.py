@@ -176,7 +176,7 @@ RECORDED = {"profile": "recorded", "recording": "mine", "correlation": 0.5}
 
 def noted(load, recorded):
     planned = PlannedRun("base", "1×4", Spec.model_validate({"model": "olmoe-1b-7b", "load": load}))
-    return recording.run(planned, MODEL, GOOD, {}, 10, record([TIMES]), recorded).notes
+    return recording.run(planned, MODEL, GOOD, {}, 10, record([TIMES]), recorded=recorded).notes
 
 
 def test_a_recorded_load_is_named_with_what_was_left_out():

@@ -9,8 +9,8 @@ import torch
 
 from bench_worker import capacity, environment, planning, runner
 from bench_worker import variant as variant_module
-from bench_worker.errors import DoesNotFit, SpecError
-from bench_worker.kernels import permute
+from bench_worker.errors import DoesNotFit, SpecError, Unavailable
+from bench_worker.kernels import permute, zentorch
 from bench_worker.result import Result
 from bench_worker.routing import ROUTERS
 from bench_worker.routing.solvers import SOLVERS
@@ -265,7 +265,7 @@ def test_a_recorded_load_is_replayed_by_name_and_by_path(experiment, recorded):
         result, _ = measure(experiment(load=load), recording_files=files)
         run = result.runs[0]
         assert [e for e in range(8) if run.expert_assignments[0][e]] == [1, 6]
-        assert run.notes[-1] == f"The expert load is recorded: {name}, 1 layer of 8 experts, 40 tokens one by one."
+        assert f"The expert load is recorded: {name}, 1 layer of 8 experts, 40 tokens one by one." in run.notes
 
 
 def test_a_recording_of_another_model_names_its_field(experiment, recorded, tmp_path):
@@ -273,3 +273,82 @@ def test_a_recording_of_another_model_names_its_field(experiment, recorded, tmp_
     with pytest.raises(SpecError) as caught:
         measure(experiment(load={"profile": "recorded", "recording": str(tmp_path / "other.npz")}))
     assert str(caught.value) == "base.load.recording: other.npz: holds 4 experts; tiny has 8"
+
+
+def test_stages_are_held_against_the_kept_ceilings(experiment):
+    result, _ = measure(experiment())
+    (kept,) = result.ceilings.values()
+    assert kept.read.value == 50.0
+    limits = result.runs[0].summary.limits
+    assert {"route", "route.gate", "permute", "experts", "combine", "attention", "other.head"} <= set(limits)
+    assert all(limit.share >= 0 for limit in limits.values())
+
+
+def test_ceilings_that_are_not_kept_are_measured_first_for_each_number_of_threads(experiment, monkeypatch):
+    (kept,) = measure(experiment())[0].ceilings.values()
+    asked = []
+    monkeypatch.setattr(runner.ceilings, "load", lambda fingerprint, threads: None)
+    monkeypatch.setattr(runner, "calibrate_apart", lambda threads: asked.append(threads) or kept)
+    result, report = measure(experiment({"field": "kernels.threads", "values": [2, 1]}))
+    assert asked == [1, 2]
+    assert list(result.ceilings) == ["1", "2"]
+    assert [phase for phase, *_ in report.phases[:3]] == ["calibrate", "calibrate", "prepare"]
+
+
+@pytest.mark.parametrize("backend", ["loop", "padded", "deepspeed_layer"])
+def test_every_backend_runs_whole_steps_and_counts_its_rows(experiment, backend):
+    vary = {"field": "kernels.experts", "values": ["deepspeed", backend]}
+    tight, run = measure(experiment(vary))[0].runs
+    assert (run.status, tight.status) == ("ok", "ok")
+    assert run.steps.assignments == tight.steps.assignments
+    assert tight.steps.ranks[0].rows == tight.steps.assignments
+    assert tight.summary.padding_waste == 0
+    assert run.expert_assignments == tight.expert_assignments
+    if backend == "loop":
+        assert run.steps.ranks[0].rows == run.steps.assignments
+    else:
+        assert all(rows % 8 == 0 for rows in run.steps.ranks[0].rows)  # equally many for each of 8 experts
+        assert 0 < run.summary.padding_waste < 1
+
+
+@pytest.mark.skipif(bool(zentorch.missing(torch.device("cpu"))), reason="zentorch can't run here")
+def test_a_backend_that_packs_weights_shares_them_with_the_others(experiment):
+    vary = {"field": "kernels.experts", "values": ["zentorch", "deepspeed", "auto"]}
+    result, _ = measure(experiment(vary))
+    assert [run.status for run in result.runs] == ["ok"] * 3
+    assert ["packed" in run.fit["measurement"].parts for run in result.runs] == [True, False, False]
+
+
+def test_auto_says_what_it_chose_and_why(experiment, monkeypatch):
+    monkeypatch.setattr(zentorch, "missing", lambda device: "it is away")
+    result, report = measure(experiment(kernels={"experts": "auto"}))
+    run = result.runs[0]
+    assert {choice.tokens for choice in run.choices} == {1, 8}  # steps of 1 to 8 tokens
+    for choice in run.choices:
+        assert set(choice.layer_us) == {"deepspeed", "padded", "loop"}
+        assert choice.layer_us[choice.backend] == min(choice.layer_us.values())
+    assert "it is away" in run.refused["zentorch"]
+    assert run.notes[-1].startswith("auto measured and chose ")
+    assert "tune" in [phase for phase, *_ in report.phases]
+
+
+def test_a_backend_that_can_not_run_here_is_refused_by_name(experiment, monkeypatch):
+    monkeypatch.setattr(zentorch, "missing", lambda device: "it is away")
+    with pytest.raises(Unavailable, match=r"^kernels\.experts: 'zentorch' can't run: it is away$"):
+        measure(experiment({"field": "kernels.experts", "values": ["deepspeed", "zentorch"]}))
+
+
+def test_a_run_tells_its_rows_per_expert_and_its_noise(experiment):
+    result, _ = measure(experiment(workload={"requests": 30}, measure={"repeats": 3}))
+    run = result.runs[0]
+    steps, experts = len(run.steps.index), 2 * 8
+    assert sum(run.routing.rows_per_expert) == steps * experts
+    assert run.noise.label in ("steady", "noisy", "drifting", "bimodal")
+    assert run.noise.samples > 20
+
+
+def test_what_else_ran_on_the_machine_is_flagged(experiment, monkeypatch):
+    monkeypatch.setattr(runner.machine_state, "flags", lambda before, after, processors: ["Others were busy."])
+    monkeypatch.setattr(runner.machine_state, "governor_flag", lambda governor: "The clock is governed.")
+    result, _ = measure(experiment())
+    assert result.environment["flags"] == ["Others were busy.", "The clock is governed."]

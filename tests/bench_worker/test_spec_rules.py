@@ -36,8 +36,6 @@ def test_a_plain_configuration_has_no_problem():
     [
         ("parallel.mode", "virtual", "single"),
         ("parallel.placement", "eplb", "contiguous"),
-        ("kernels.experts", "zentorch", "deepspeed"),
-        ("kernels.fusion", "whole", "none, gate_up"),
         ("kernels.quantization", "fp8", "none"),
         ("workload.arrivals", "poisson", "closed"),
     ],

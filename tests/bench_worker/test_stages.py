@@ -65,3 +65,21 @@ def test_the_real_clock_runs_forward():
     sum(range(10_000))
     clock.inner("work")
     assert clock.read()["work"] > 0
+
+
+def test_time_that_belongs_to_no_stage_is_not_read(ticks):
+    ticks(0, 1000, 5000, 6000)
+    clock = StageClock(CPU)
+    clock.begin()
+    clock.outer("layer")
+    clock.outer(stages.UNTIMED)
+    clock.inner("route")
+    assert clock.read() == {"layer": 1.0, "route": 1.0}
+
+
+def test_a_clock_that_keeps_nothing_reads_nothing():
+    clock = stages.NoClock()
+    clock.begin()
+    clock.inner("route")
+    clock.outer("layer")
+    assert clock.read() == {}

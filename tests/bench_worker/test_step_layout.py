@@ -2,7 +2,7 @@
 
 import torch
 
-from bench_worker.step_layout import Segment, Slots
+from bench_worker.step_layout import Segment, Slots, one_request
 from bench_worker.workload import Request
 from bench_worker.workload.schedule import closed_loop
 
@@ -34,3 +34,12 @@ def test_no_two_requests_share_a_slot_and_none_is_lost():
         assert len(set(used)) == len(used)
         assert set(used) <= set(range(5))
         assert step.num_tokens == sum(segment.length for segment in step.segments) <= 8
+
+
+def test_one_request_is_a_single_prompt():
+    layout = one_request(3, torch.device("cpu"))
+    assert layout.num_tokens == 3
+    assert layout.position.tolist() == [0, 1, 2]
+    assert layout.yielding.tolist() == [2]
+    (segment,) = layout.segments
+    assert (segment.slot, segment.start, segment.length, segment.context) == (0, 0, 3, 0)

@@ -16,15 +16,16 @@ from bench_worker.result import LAYER_STAGES
 from bench_worker.spec import Experiment
 from bench_worker.stages import LAYER, StageClock, WholeClock
 from bench_worker.step_input import StepInput, StepSource
-from bench_worker.step_layout import Segment, StepLayout
+from bench_worker.step_layout import one_request
 from bench_worker.variant import Variant
 
 #: Tokens of a step -> repeats, so that each row takes about as long.
 REPEATS = {1: 300, 8: 120, 64: 60, 512: 30, 2048: 16}
+MODELS = ("olmoe-1b-7b", "qwen3-30b-a3b")
 
 
-def section(names: list[str]) -> None:
-    for name in names:
+def section() -> None:
+    for name in MODELS:
         clock_table(name)
 
 
@@ -38,9 +39,10 @@ def clock_table(name: str) -> None:
     source = StepSource(seed=0)
     mark_us = _mark_cost_us(device)
     for tokens, repeats in REPEATS.items():
+        layout = one_request(tokens, device)
         inputs = [
-            source.make(variant.network, spec.load, step, _layout(tokens, device)) for step in range(7)
-        ]  # odd: both orders meet all of them
+            source.make(variant.network, spec.load, step, layout) for step in range(7)
+        ]  # odd: both orders meet all
         for step in inputs[:3]:
             variant.step(step, StageClock(device))
         stages, whole = StageClock(device), WholeClock(device)
@@ -80,11 +82,6 @@ def _stage_sum(variant: Variant, clock: StageClock, inputs: StepInput) -> float:
 def _whole(variant: Variant, clock: StageClock, inputs: StepInput) -> float:
     variant.step(inputs, clock)
     return clock.read()[LAYER]
-
-
-def _layout(tokens: int, device: torch.device) -> StepLayout:
-    positions = torch.arange(tokens, device=device)
-    return StepLayout([Segment(0, 0, tokens, 0)], torch.zeros_like(positions), positions, positions[-1:])
 
 
 def _mark_cost_us(device: torch.device) -> float:

@@ -26,7 +26,7 @@ TOKENS, EXPERTS, TOP_K = 2048, 128, 8
 REPEATS = 60
 
 
-def section(_models: list[str]) -> None:
+def section() -> None:
     selection_table()
     balanced_table()
     load_table()

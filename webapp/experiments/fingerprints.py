@@ -20,7 +20,7 @@ PLAIN = {
 }
 SOFTWARE = {"driver": "Driver", "system": "System", "python": "Python"}
 GPU_STATE = {"clock_mhz": "MHz", "temperature_c": "°C", "power_w": "W"}
-SETTINGS = {"threads": "Threads", "commit": "Commit"}
+SETTINGS = {"threads": "Threads", "pinned": "Threads pinned", "huge_pages": "Huge pages", "commit": "Commit"}
 
 
 class Change(NamedTuple):

@@ -166,6 +166,10 @@ class Run(models.Model):
     requests = models.JSONField(null=True)
     expert_assignments = models.JSONField(default=list)
     routing = models.JSONField(null=True)
+    noise = models.JSONField(null=True)
+    choices = models.JSONField(default=list)
+    refused = models.JSONField(default=dict)
+    graphs = models.JSONField(null=True)
 
     class Meta:
         ordering = ("experiment", "position")

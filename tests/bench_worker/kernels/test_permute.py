@@ -72,3 +72,23 @@ def test_a_buffer_keeps_its_memory_until_it_must_grow():
     large = buffer.take(10)
     assert buffer.take(6).data_ptr() == large.data_ptr()
     assert buffer.take(11).shape == (11, 4)
+
+
+@given(assignments(), st.integers(0, 3), st.booleans())
+def test_with_room_set_aside_every_experts_rows_begin_at_its_own_place(assigned, spare, weighted):
+    """A row that `pack` puts expert by expert lies ``room`` rows apart instead, and combines to the same."""
+    hidden = torch.randn(assigned.num_tokens, 3)
+    tight = pack(hidden, assigned, RowBuffer(3, torch.float32, CPU), weighted)
+    room = int(tight.counts.max()) + spare
+    buffer = RowBuffer(3, torch.float32, CPU)
+    buffer.take(64)
+    buffer.poison()
+    asked = []
+    padded = pack(hidden, assigned, buffer, weighted, room=lambda counts, tokens: asked.append(tokens) or room)
+    assert asked == [assigned.num_tokens]
+    assert padded.rows.shape == (assigned.num_experts * room, 3)
+    assert torch.equal(padded.counts, tight.counts)
+    by_expert = padded.rows.view(assigned.num_experts, room, 3)
+    own = [by_expert[expert, :count] for expert, count in enumerate(tight.counts)]
+    assert torch.equal(torch.cat(own), tight.rows)
+    torch.testing.assert_close(padded.combine(padded.rows), tight.combine(tight.rows))

@@ -151,7 +151,7 @@ def test_the_command_line_says_the_same(tmp_path: Path) -> None:
 def test_only_what_is_built_is_offered(signed_in: Any) -> None:
     form = signed_in.get(NEW).context["form"]
     offered = {name: [value for value, _ in form.fields[name].widget.choices] for name in ("fusion", "profile")}
-    assert offered == {"fusion": ["none", "gate_up"], "profile": ["uniform", "zipf"]}
+    assert offered == {"fusion": ["none", "gate_up", "whole"], "profile": ["uniform", "zipf"]}
 
 
 def test_imported_traces_are_offered_by_name(signed_in: Any, tmp_path: Path) -> None:

@@ -1,0 +1,63 @@
+"""What else happened on the machine while something was measured: flagged beside the numbers, never hidden.
+
+Torch-free.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import psutil
+
+from bench_worker import host
+
+__all__ = ["BUSY_SHARE", "Snapshot", "flags", "governor_flag", "snapshot"]
+
+#: Share of the processors that others may take before a measurement says so.
+BUSY_SHARE = 0.05
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Seconds since some fixed points in the past, and the number of thermal throttling events so far.
+
+    ``busy_s``: all processes, over all processors; ``own_s``: this one; ``stolen_s``: taken by the hypervisor.
+    """
+
+    wall_s: float
+    busy_s: float
+    own_s: float
+    stolen_s: float
+    throttled: int
+
+
+def snapshot() -> Snapshot:
+    cpu = psutil.cpu_times()
+    own = psutil.Process().cpu_times()
+    stolen = getattr(cpu, "steal", 0.0)
+    busy = sum(cpu) - cpu.idle - getattr(cpu, "iowait", 0.0) - stolen - getattr(cpu, "guest", 0.0)
+    return Snapshot(time.monotonic(), busy, own.user + own.system, stolen, host.throttled(host.PROCESSORS)["heat"] or 0)
+
+
+def flags(before: Snapshot, after: Snapshot, processors: int) -> list[str]:
+    """What happened between two snapshots that makes times doubtful, one sentence each."""
+    span = max(after.wall_s - before.wall_s, 1e-9) * processors
+    others = ((after.busy_s - before.busy_s) - (after.own_s - before.own_s)) / span
+    stolen = (after.stolen_s - before.stolen_s) / span
+    found = []
+    if others > BUSY_SHARE:
+        found.append(f"Other processes took {others:.0%} of the processors meanwhile.")
+    if stolen > BUSY_SHARE:
+        found.append(f"The hypervisor took {stolen:.0%} of the processors away meanwhile.")
+    if (events := after.throttled - before.throttled) > 0:
+        found.append(f"The processors throttled {events:,} times meanwhile because of heat.")
+    return found
+
+
+def governor_flag(governor: str | None) -> str | None:
+    """A sentence where the processors' clock is governed by anything but ``performance``; None where it isn't, or where
+    the system doesn't tell (most virtual machines). ``governor`` as `host.governor` says it."""
+    if governor in (None, "performance"):
+        return None
+    return f"The processors' clock is governed by {governor}: times may vary until it is performance alone."

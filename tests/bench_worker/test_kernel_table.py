@@ -1,0 +1,123 @@
+"""The table of backends on a small model: what each row says, and what is refused."""
+
+import pytest
+import torch
+
+from bench_worker import calibrate, capacity, environment, kernel_table, tuning
+from bench_worker.errors import DoesNotFit, SpecError
+from bench_worker.kernel_table import as_text, measure, spec_of, tokens_of
+from bench_worker.kernels import registry
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernel_table, "ROUNDS", 3)
+        patch.setattr(kernel_table, "INPUTS", 1)
+        patch.setattr(tuning, "ROUNDS", 1)
+        patch.setattr(calibrate, "BUFFER_BYTES", 4096)
+        patch.setattr(calibrate, "PRODUCTS", ((4, 64, 16),))
+        patch.setattr(calibrate.host, "last_level_cache_bytes", lambda: 1024)
+        yield
+
+
+@pytest.fixture(scope="module")
+def table(quick, tiny_config):
+    return measure(spec_of(str(tiny_config), [1, 40]), [1, 40], CPU)
+
+
+def test_every_backend_has_a_row_at_every_number_of_tokens(table):
+    names = ("auto", *registry.NAMES)
+    assert sorted((row.backend, row.tokens) for row in table.rows) == sorted((n, t) for n in names for t in (1, 40))
+
+
+def test_a_row_holds_what_programs_ask_for(table):
+    fields = {"backend", "tokens", "experts_us", "layer_us", "floor_us", "rel_error", "padding_waste", "available"}
+    for row in table.rows:
+        document = row.model_dump()
+        assert fields | {"reason"} <= set(document)
+        if row.available:
+            assert row.reason is None
+            assert 0 < row.experts_us < row.layer_us
+            assert row.rel_error < 1e-2
+            assert row.samples == 3
+            assert row.bound in ("memory", "compute", "overhead")
+            assert row.share == pytest.approx(row.floor_us / row.experts_us, rel=0.9)
+        else:
+            assert row.reason
+            assert row.experts_us is row.layer_us is row.floor_us is None
+
+
+def test_ratios_are_to_the_fastest(table):
+    for tokens in (1, 40):
+        rows = [row for row in table.rows if row.tokens == tokens and row.available]
+        assert min(row.ratio for row in rows) == 1.0
+
+
+def test_only_backends_that_pad_waste(table):
+    by_name = {row.backend: row for row in table.rows if row.tokens == 40}
+    for name in ("deepspeed", "loop"):
+        assert by_name[name].padding_waste == 0
+    for name in ("padded", "deepspeed_layer"):
+        assert 0 < by_name[name].padding_waste < 1
+    alone = next(row for row in table.rows if (row.backend, row.tokens) == ("padded", 1))
+    assert alone.padding_waste == 0.75  # one token on 2 of 8 experts, one row each
+
+
+def test_auto_says_what_it_ran(table):
+    for row in table.rows:
+        assert (row.chosen in registry.EXPERT_BACKENDS) if row.backend == "auto" else row.chosen is None
+
+
+def test_people_get_the_same_rows(table):
+    lines = as_text(table).splitlines()
+    assert "one MoE layer, bfloat16, uniform load" in lines[0]
+    assert lines[1].startswith("ceilings meanwhile: read ")
+    assert len([line for line in lines if line.split()[:1] in (["1"], ["40"])]) == len(table.rows)
+
+
+def test_a_backend_that_is_away_says_why(tiny_config, monkeypatch):
+    monkeypatch.setattr("bench_worker.kernels.zentorch.missing", lambda device: "it is away")
+    table = measure(spec_of(str(tiny_config), [2]), [2], CPU)
+    (row,) = [row for row in table.rows if row.backend == "zentorch"]
+    assert (row.available, row.reason) == (False, "kernels.experts: 'zentorch' can't run: it is away")
+    assert f"{row.tokens:>7}  {'zentorch':26}{row.reason}" in as_text(table).splitlines()
+
+
+@pytest.mark.parametrize("text", ["0", "", "1,,2", "-1", "1.5", "131073", "eight", "٣"])
+def test_tokens_must_be_whole_numbers_that_a_step_can_hold(text):
+    with pytest.raises(SpecError, match="is not a whole number from 1 to 131,072"):
+        tokens_of(text)
+
+
+def test_tokens_are_read_in_order():
+    assert tokens_of("512, 1,8") == [512, 1, 8]
+
+
+@pytest.mark.parametrize(("model", "dtype", "field"), [("gpt-9", "bfloat16", "base.model"),
+                                                        ("olmoe-1b-7b", "fp8", "base.kernels.dtype")])  # fmt: skip
+def test_what_there_is_not_is_named(model, dtype, field):
+    with pytest.raises(SpecError) as caught:
+        spec_of(model, [1], dtype)
+    assert caught.value.field == field
+
+
+def test_tokens_beyond_memory_are_refused_with_both_figures(monkeypatch):
+    monkeypatch.setattr(environment, "available_bytes", lambda device: 2 * 10**9)
+    with pytest.raises(
+        DoesNotFit, match=r"measuring olmoe-1b-7b at 131,072 tokens needs .* GB and the device has 2\.0 GB"
+    ):
+        measure(spec_of("olmoe-1b-7b", [131_072]), [131_072], CPU)
+
+
+def test_a_backend_that_needs_more_than_is_left_beside_the_weights_is_left_out(tiny_config, monkeypatch):
+    spec = spec_of(str(tiny_config), [2000], load="zipf")
+    need = capacity.fit_measurement(spec, None, tokens_per_sequence=2000).total_bytes
+    monkeypatch.setattr(environment, "available_bytes", lambda device: need)
+    monkeypatch.setattr(capacity, "PROCESS_BYTES", 0)
+    monkeypatch.setattr(capacity, "packed_bytes", lambda spec: need if spec.kernels.experts == "zentorch" else 0)
+    (row,) = [row for row in measure(spec, [2], CPU).rows if row.backend == "zentorch"]
+    assert not row.available
+    assert row.reason.startswith(("beside the weights it needs", "kernels.experts: 'zentorch' can't run"))
