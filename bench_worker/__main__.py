@@ -107,6 +107,9 @@ def parser() -> argparse.ArgumentParser:
     table.add_argument("--tokens", default="1,8,64,512,2048", metavar="N,N,…", help="tokens of a step")
     table.add_argument("--dtype", default="bfloat16")
     table.add_argument("--load", default="uniform", help="uniform or zipf")
+    table.add_argument(
+        "--out", type=Path, metavar="FILE", help="calibrate first, and write the table with its machine and ceilings"
+    )
     for sub in (ceilings, table):
         sub.add_argument("--json", action="store_true", help="the same figures for a program")
     shown = command("show", show_command, "Print the runs of a result file, or one part of it as JSON.")
@@ -141,14 +144,7 @@ def run_command(args: argparse.Namespace) -> int:
     if args.out is None:
         print(document)
         return DONE
-    partial = args.out.with_name(f"{args.out.name}.part")
-    try:
-        partial.write_text(document, encoding="utf-8")
-        partial.replace(args.out)  # a reader never sees half a result
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        return fail(FAILED, f"{args.out} can't be written: {error.strerror}")
-    return DONE
+    return _written(args.out, document)
 
 
 def fit_command(args: argparse.Namespace) -> int:
@@ -255,7 +251,9 @@ def machine_command(args: argparse.Namespace) -> int:
 
     machine = environment.machine()
     if args.json:
-        print(json.dumps(machine))
+        from bench_worker.kernels import registry  # here: it imports DeepSpeed
+
+        print(json.dumps(machine | {"backends": registry.report(environment.device())}))
     else:
         print(f"{machine['name']} ({machine['fingerprint']}), {_gb(machine['memory_bytes'])}")
     return DONE
@@ -284,15 +282,29 @@ def calibrate_command(args: argparse.Namespace) -> int:
 
 
 def kernels_command(args: argparse.Namespace) -> int:
+    if args.out is not None:
+        refuse_unwritable(args.out)
     settle_allocators()
 
-    from bench_worker import environment, kernel_table
+    import torch
 
-    tokens = kernel_table.tokens_of(args.tokens)
-    spec = kernel_table.spec_of(args.model, tokens, args.dtype, args.load)
-    table = kernel_table.measure(spec, tokens, environment.device())
-    print(json.dumps([row.model_dump() for row in table.rows]) if args.json else kernel_table.as_text(table))
-    return DONE
+    from bench_worker import environment, kernel_report, kernel_table
+    from bench_worker.calibrate import calibrate_apart
+
+    tokens, threads = kernel_report.tokens_of(args.tokens), torch.get_num_threads()
+    spec = kernel_report.spec_of(args.model, tokens, args.dtype, args.load)
+    if args.out is None:
+        table = kernel_table.measure(spec, tokens, environment.device())
+        print(json.dumps([row.model_dump() for row in table.rows]) if args.json else kernel_report.as_text(table))
+        return DONE
+    report = StderrReport()
+    report.progress("calibrate", 0, 1)
+    ceilings = {str(threads): calibrate_apart(threads)}
+    report.progress("prepare", 0, 1)
+    table = kernel_table.measure(
+        spec, tokens, environment.device(), lambda done: report.progress("sizes", done, len(tokens))
+    )
+    return _written(args.out, table.model_copy(update={"ceilings": ceilings}).model_dump_json())
 
 
 def show_command(args: argparse.Namespace) -> int:
@@ -325,6 +337,18 @@ def refuse_unwritable(out: Path) -> None:
         raise SpecError("--out", str(out), f"{out} is a folder; name a file in it")
     if not os.access(out.parent, os.W_OK):
         raise SpecError("--out", str(out), f"{out.parent} can't be written to")
+
+
+def _written(out: Path, document: str) -> int:
+    """Write ``document`` so that a reader never sees half of it."""
+    partial = out.with_name(f"{out.name}.part")
+    try:
+        partial.write_text(document, encoding="utf-8")
+        partial.replace(out)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        return fail(FAILED, f"{out} can't be written: {error.strerror}")
+    return DONE
 
 
 def _gb(count: int) -> str:

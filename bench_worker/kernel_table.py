@@ -3,102 +3,41 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict
 
-from bench_worker import capacity, environment, models, roofline
+from bench_worker import capacity, environment, host, machine_state, models, roofline
 from bench_worker.calibrate import Probe
-from bench_worker.ceilings import Ceilings
-from bench_worker.errors import DoesNotFit, SpecError, Unavailable
+from bench_worker.errors import DoesNotFit, Unavailable
 from bench_worker.interleave import Reading, interleaved
+from bench_worker.kernel_report import Row, Table, need
 from bench_worker.kernels import registry
 from bench_worker.network import Network
 from bench_worker.planning import network_key
 from bench_worker.recording import top
 from bench_worker.result import LAYER_STAGES
-from bench_worker.roofline import Bound, Work
-from bench_worker.spec import Experiment, Library, Spec
+from bench_worker.roofline import Work
+from bench_worker.spec import Spec
 from bench_worker.stages import StageClock
 from bench_worker.tuning import tune
 from bench_worker.variant import Variant
 
 #: Rounds at one number of tokens, what they may take, and the inputs that rotate in them.
 ROUNDS, SECONDS, INPUTS = 15, 8.0, 5
-MAX_TOKENS = 131_072
-
-
-class Row(BaseModel):
-    """One backend at one number of tokens, for one MoE layer. Times are medians of ``samples``; null where the backend
-    is not available.
-
-    ``share``: of the floor of the experts stage, each call against ceilings measured around it; ``ratio``: experts_us
-    over that of the fastest backend; ``chosen``: what ``auto`` ran.
-    """
-
-    model_config = ConfigDict(extra="forbid")
-
-    backend: str
-    fusion: str | None
-    tokens: int
-    experts_us: float | None = None
-    layer_us: float | None = None
-    floor_us: float | None = None
-    share: float | None = None
-    bound: Bound | None = None
-    ratio: float | None = None
-    rel_error: float | None = None
-    padding_waste: float | None = None
-    samples: int = 0
-    chosen: str | None = None
-    available: bool
-    reason: str | None = None
-
-
-class Table(BaseModel):
-    """The rows, and the best ceilings seen between their calls."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    model: str
-    dtype: str
-    load: str
-    ceilings: Ceilings
-    rows: list[Row]
-
-
-def tokens_of(text: str) -> list[int]:
-    """Numbers of tokens from ``1,8,64``. Raises `SpecError`."""
-    counts = []
-    for part in map(str.strip, text.split(",")):
-        if not (part.isascii() and part.isdecimal() and 1 <= int(part) <= MAX_TOKENS):
-            raise SpecError("--tokens", part, f"{part!r} is not a whole number from 1 to {MAX_TOKENS:,}")
-        counts.append(int(part))
-    return counts
-
-
-def spec_of(model: str, tokens: Sequence[int], dtype: str = "bfloat16", load: str = "uniform") -> Spec:
-    """One MoE layer alone, as an experiment names it. Raises `SpecError` for what there isn't."""
-    base = {
-        "model": model,
-        "kernels": {"attention": False, "dtype": dtype, "fusion": "none"},
-        "load": {"profile": load},
-        "workload": {"max_batch_tokens": max(tokens), "concurrency": 1},
-    }
-    return Experiment.model_validate({"base": base}, context=Library(allow_paths=True)).base
 
 
 @torch.inference_mode()
-def measure(spec: Spec, tokens: Sequence[int], device: torch.device) -> Table:
-    """``auto`` and every backend, each at the most that it can fuse, at every number of ``tokens``.
+def measure(
+    spec: Spec, tokens: Sequence[int], device: torch.device, tell: Callable[[int], None] = lambda done: None
+) -> Table:
+    """``auto`` and every backend, each at the most that it can fuse, at every number of ``tokens``. ``tell`` hears how
+    many of these are done.
 
     Raises `DoesNotFit` where the layer's weights and the buffers of the largest step don't fit.
     """
-    need = capacity.fit_measurement(spec, environment.available_bytes(device), tokens_per_sequence=max(tokens))
-    if not need.fits:
-        raise DoesNotFit(f"measuring {spec.model} at {max(tokens):,} tokens {capacity.needs(need)}")
+    held = need(spec, tokens, environment.available_bytes(device))
     network = Network(models.load(spec.model, allow_paths=True), network_key(spec), device)
     variants: dict[str, Variant] = {}
     reasons: dict[str, str] = {}
@@ -111,18 +50,24 @@ def measure(spec: Spec, tokens: Sequence[int], device: torch.device) -> Table:
     errors = {name: variant.check().rel_error for name, variant in variants.items()}
     if "auto" in variants:
         tune(variants["auto"], tokens)
-    probe = Probe(device, spec.kernels.dtype, resident_bytes=need.weights_bytes)
+    probe = Probe(device, spec.kernels.dtype, resident_bytes=held.weights_bytes)
+    machine, before = environment.machine(), machine_state.snapshot()
     rows: list[Row] = []
-    for count in tokens:
+    for done, count in enumerate(tokens):
+        tell(done)
         rows += _measured(variants, count, probe, errors)
         rows += [
             Row(backend=name, fusion=None, tokens=count, available=False, reason=why) for name, why in reasons.items()
         ]
+    flags = machine_state.flags(before, machine_state.snapshot(), len(host.PROCESSORS))
+    if governor := machine_state.governor_flag(machine["governor"]):
+        flags.append(governor)
     return Table(
         model=spec.model,
         dtype=spec.kernels.dtype,
         load=spec.load.profile,
-        ceilings=probe.ceilings(torch.get_num_threads()),
+        environment=machine | {"flags": flags},
+        meanwhile=probe.ceilings(torch.get_num_threads()),
         rows=rows,
     )
 
@@ -139,8 +84,10 @@ def _variant(spec: Spec, name: str, network: Network) -> Variant:
         raise Unavailable(reason)
     tokens, free = spec.workload.max_batch_tokens, environment.available_bytes(network.device)
     held = capacity.fit_measurement(spec, None, tokens_per_sequence=tokens)
-    need = capacity.fit_measurement(own, free, tokens_per_sequence=tokens)
-    beside = need.model_copy(update={"total_bytes": need.total_bytes - held.weights_bytes - held.parts["process"]})
+    all_of_it = capacity.fit_measurement(own, free, tokens_per_sequence=tokens)
+    beside = all_of_it.model_copy(
+        update={"total_bytes": all_of_it.total_bytes - held.weights_bytes - held.parts["process"]}
+    )
     if beside.total_bytes > free:
         raise DoesNotFit(f"beside the weights it {capacity.needs(beside)}")
     return Variant(own, network)
@@ -206,28 +153,3 @@ def _experts_us(reading: Reading) -> float:
 
 def _layer_us(reading: Reading) -> float:
     return sum(us for stage, us in reading.times_us.items() if top(stage) in LAYER_STAGES)
-
-
-def as_text(table: Table) -> str:
-    """The table for people: one block a number of tokens."""
-    ceilings = table.ceilings
-    lines = [
-        f"{table.model}, one MoE layer, {table.dtype}, {table.load} load, {ceilings.threads} threads",
-        f"ceilings meanwhile: read {ceilings.read.value:.1f} GB/s, copy {ceilings.copy_rate.value:.1f} GB/s, "
-        f"{table.dtype} {ceilings.matrix[table.dtype].value:,.0f} GFLOP/s",
-        *ceilings.warnings,
-        f"{'tokens':>7}  {'backend':26}{'experts ms':>11}{'layer ms':>10}{'of floor':>9}  {'bound by':9}{'to best':>8}"
-        f"{'padding':>9}{'error':>9}",
-    ]
-    for row in table.rows:
-        if not row.available:
-            lines.append(f"{row.tokens:>7}  {row.backend:26}{row.reason}")
-            continue
-        assert row.experts_us is not None and row.layer_us is not None  # noqa: PT018
-        name = f"{row.backend} ({row.chosen + ', ' if row.chosen else ''}{row.fusion})"
-        error = "not finite" if row.rel_error is None else f"{row.rel_error:.1e}"
-        lines.append(
-            f"{row.tokens:>7}  {name:26}{row.experts_us / 1e3:>11.3f}{row.layer_us / 1e3:>10.3f}{row.share:>9.0%}  "
-            f"{row.bound:9}{row.ratio:>7.2f}×{row.padding_waste:>9.0%}{error:>9}"
-        )
-    return "\n".join(lines)

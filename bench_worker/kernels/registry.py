@@ -29,6 +29,9 @@ NAMES = (*EXPERT_BACKENDS, "deepspeed_layer")
 #: From the least fused to the most.
 FUSIONS = ("none", "gate_up", "whole")
 
+#: A model that no backend has to refuse: SwiGLU, softmax scores, renormalised weights.
+PLAIN = "qwen3-30b-a3b"
+
 
 def refusal(spec: Spec, device: torch.device) -> str | None:
     """Why ``spec``'s experts can't run on ``device``, in one sentence; None where they can."""
@@ -41,6 +44,17 @@ def refusal(spec: Spec, device: torch.device) -> str | None:
         return EXPERT_BACKENDS[name].supports(spec, device)
     found, refused = candidates(spec, device)
     return None if found else "kernels.experts: 'auto' finds nothing that can run: " + "; ".join(refused.values())
+
+
+def report(device: torch.device) -> dict[str, dict[str, str | None]]:
+    """For each value of ``kernels.experts`` and of ``kernels.fusion``: None where ``device`` can run the two together,
+    else why not. Asked of `PLAIN`, so that a reason lies with the machine or with the two."""
+    dtype = "bfloat16" if lacking("bfloat16", device) is None else "float32"
+    plain = Spec.model_validate({"model": PLAIN, "kernels": {"dtype": dtype}})
+    return {
+        name: {fusion: refusal(with_kernels(plain, experts=name, fusion=fusion), device) for fusion in FUSIONS}
+        for name in ("auto", *NAMES)
+    }
 
 
 def candidates(spec: Spec, device: torch.device) -> tuple[dict[str, str], dict[str, str]]:

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from bench_worker import calibrate, capacity, environment, kernel_table, tuning
-from bench_worker.errors import DoesNotFit, SpecError
-from bench_worker.kernel_table import as_text, measure, spec_of, tokens_of
+from bench_worker.errors import DoesNotFit
+from bench_worker.kernel_report import as_text, spec_of
+from bench_worker.kernel_table import measure
 from bench_worker.kernels import registry
 
 CPU = torch.device("cpu")
@@ -71,6 +72,18 @@ def test_auto_says_what_it_ran(table):
         assert (row.chosen in registry.EXPERT_BACKENDS) if row.backend == "auto" else row.chosen is None
 
 
+def test_the_table_tells_its_machine_and_what_else_ran_there(table):
+    assert {"name", "fingerprint", "flags"} <= set(table.environment)
+    assert table.ceilings is None
+    assert set(table.meanwhile.matrix) == {"bfloat16"}
+
+
+def test_it_says_how_many_sizes_are_done(tiny_config):
+    heard = []
+    measure(spec_of(str(tiny_config), [1, 2, 3]), [1, 2, 3], CPU, heard.append)
+    assert heard == [0, 1, 2]
+
+
 def test_people_get_the_same_rows(table):
     lines = as_text(table).splitlines()
     assert "one MoE layer, bfloat16, uniform load" in lines[0]
@@ -84,24 +97,6 @@ def test_a_backend_that_is_away_says_why(tiny_config, monkeypatch):
     (row,) = [row for row in table.rows if row.backend == "zentorch"]
     assert (row.available, row.reason) == (False, "kernels.experts: 'zentorch' can't run: it is away")
     assert f"{row.tokens:>7}  {'zentorch':26}{row.reason}" in as_text(table).splitlines()
-
-
-@pytest.mark.parametrize("text", ["0", "", "1,,2", "-1", "1.5", "131073", "eight", "٣"])
-def test_tokens_must_be_whole_numbers_that_a_step_can_hold(text):
-    with pytest.raises(SpecError, match="is not a whole number from 1 to 131,072"):
-        tokens_of(text)
-
-
-def test_tokens_are_read_in_order():
-    assert tokens_of("512, 1,8") == [512, 1, 8]
-
-
-@pytest.mark.parametrize(("model", "dtype", "field"), [("gpt-9", "bfloat16", "base.model"),
-                                                        ("olmoe-1b-7b", "fp8", "base.kernels.dtype")])  # fmt: skip
-def test_what_there_is_not_is_named(model, dtype, field):
-    with pytest.raises(SpecError) as caught:
-        spec_of(model, [1], dtype)
-    assert caught.value.field == field
 
 
 def test_tokens_beyond_memory_are_refused_with_both_figures(monkeypatch):

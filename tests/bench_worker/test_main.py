@@ -398,6 +398,7 @@ sys.exit(sum(name.partition(".")[0] in ("torch", "deepspeed") for name in sys.mo
 def test_the_machine_is_described_for_people_and_programs(run_main):
     machine = json.loads(run_main("machine", "--json")[1])
     assert {"name", "fingerprint", "device", "cores", "memory_bytes", "gpus", "versions"} <= set(machine)
+    assert set(machine["backends"]) == {"auto", "deepspeed", "loop", "padded", "zentorch", "deepspeed_layer"}
     _, out, _ = run_main("machine")
     assert out == f"{machine['name']} ({machine['fingerprint']}), {machine['memory_bytes'] / 1e9:,.1f} GB\n"
 
@@ -558,6 +559,33 @@ def test_kernels_gives_programs_a_list_of_rows(run_main, small_calibration, monk
     assert set(rows[0]) >= {
         "backend", "tokens", "experts_us", "layer_us", "floor_us", "rel_error", "padding_waste", "available", "reason"
     }  # fmt: skip
+
+
+def test_kernels_writes_the_table_with_its_machine_and_fresh_ceilings(
+    capsys, small_calibration, monkeypatch, tiny_config, tmp_path
+):
+    from bench_worker import calibrate, kernel_table
+    from bench_worker.kernel_report import Table
+
+    monkeypatch.setattr(kernel_table, "ROUNDS", 3)
+    monkeypatch.setattr(calibrate, "calibrate_apart", lambda threads: calibrate.calibrate(torch.device("cpu"), threads))
+    out = tmp_path / "table.json"
+    arguments = ["kernels", "--model", str(tiny_config), "--tokens", "1,5", "--out", str(out)]
+    assert command_line.main(arguments) == 0
+    printed, said = capsys.readouterr()
+    assert printed == ""
+    phases = [event["phase"] for event in events(said) if event["event"] == "progress"]
+    assert list(dict.fromkeys(phases)) == ["calibrate", "prepare", "sizes"]
+    table = Table.model_validate_json(out.read_bytes())
+    assert table.environment["fingerprint"]
+    assert list(table.ceilings) == [str(torch.get_num_threads())]
+    assert {row.tokens for row in table.rows} == {1, 5}
+
+
+def test_kernels_refuses_a_place_where_nothing_can_be_written(run_main, tmp_path):
+    code, _, (said,) = run_main("kernels", "--out", tmp_path / "nowhere" / "table.json")
+    assert code == 2
+    assert said.startswith("--out: ")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from bench_worker import environment, kernel_table, models, reference
+from bench_worker import environment, kernel_report, kernel_table, models, reference
 from bench_worker.cuda_steps import DecodeGraphs, idle_share, kernel_spans
 from bench_worker.kernels import registry
 from bench_worker.network import Network
@@ -172,7 +172,7 @@ def decode() -> dict[str, Any]:
 
 def kernels() -> dict[str, Any]:
     """The table of backends, beside what others published for the same shapes."""
-    table = kernel_table.measure(kernel_table.spec_of(MODEL, TOKENS), TOKENS, environment.device())
+    table = kernel_table.measure(kernel_report.spec_of(MODEL, TOKENS), TOKENS, environment.device())
     published = tomllib.loads(PUBLISHED.read_text("utf-8"))[MODEL]
     shares = [row.share for row in table.rows if row.share is not None]
     passed = bool(shares) and max(shares) <= 1.05

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bench_worker import environment, kernel_table
-from bench_worker.kernel_table import Row
+from bench_worker import environment, kernel_report, kernel_table
+from bench_worker.kernel_report import Row
 
 MODEL = "qwen3-30b-a3b"
 #: Tokens of a step -> share of the experts' floor that ``auto`` should reach.
@@ -16,8 +16,8 @@ WHOLE, FROM_TOKENS = 1.08, 64
 
 def section() -> None:
     tokens = list(SHARES)
-    table = kernel_table.measure(kernel_table.spec_of(MODEL, tokens), tokens, environment.device())
-    print(kernel_table.as_text(table))
+    table = kernel_table.measure(kernel_report.spec_of(MODEL, tokens), tokens, environment.device())
+    print(kernel_report.as_text(table))
     print(f"\n{'tokens':>7}{'auto of floor':>15}{'best other / auto':>19}{'layer / experts':>17}{'highest share':>15}")
     for count in tokens:
         rows = {row.backend: row for row in table.rows if row.tokens == count and row.available}

@@ -47,6 +47,22 @@ def test_what_a_backend_can_not_fuse_is_refused(name, words):
     assert said.endswith("use none or gate_up")
 
 
+def test_a_machine_reports_what_can_not_run_on_it(without_zentorch):
+    found = registry.report(CPU)
+    assert list(found) == ["auto", *registry.NAMES]
+    assert found["zentorch"] == dict.fromkeys(registry.FUSIONS, "kernels.experts: 'zentorch' can't run: it is away")
+    assert found["deepspeed_layer"]["gate_up"] is None
+    for name in ("deepspeed", "padded", "loop", "deepspeed_layer"):
+        assert found[name]["none"] is None
+        assert "'whole'" in found[name]["whole"]
+
+
+def test_an_older_gpu_is_asked_in_a_format_that_it_has(old_gpu):
+    found = registry.report(GPU)
+    assert found["loop"]["none"] is None
+    assert found["deepspeed"]["none"].endswith("Tesla T4 is older")
+
+
 def test_auto_takes_every_backend_at_the_most_that_it_can_fuse(monkeypatch):
     monkeypatch.setattr(zentorch, "missing", lambda device: None)
     found, refused = registry.candidates(spec(experts="auto", fusion="none"), CPU)
