@@ -247,6 +247,7 @@ def models_command(args: argparse.Namespace) -> int:
 
 
 def machine_command(args: argparse.Namespace) -> int:
+    settle_allocators()  # as `run` does: pinned threads are part of the fingerprint
     from bench_worker import environment
 
     machine = environment.machine()

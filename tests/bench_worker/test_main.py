@@ -508,6 +508,12 @@ def test_a_recording_that_the_experiment_names_is_found_in_its_folder(run_main, 
     assert (code, messages) == (2, [f"--recordings: {tmp_path}/nowhere is not a folder"])
 
 
+def test_the_machine_has_the_fingerprint_of_its_results(experiment_file):
+    machine = json.loads(program("machine", "--json").stdout)
+    measured = json.loads(program("run", experiment_file()).stdout)["environment"]
+    assert machine["fingerprint"] == measured["fingerprint"]
+
+
 # --- the machine's limits
 
 

@@ -23,9 +23,13 @@ def furnish(author: Any, count: int) -> dict[str, str]:
     if count == 0:
         return {}
     if count == 1:
-        row = rows.done(author)
+        row, kernels = rows.done(author), rows.measured_kernels(author)
         assert row.machine
-        return {"done": row.get_absolute_url(), "machine": row.machine.get_absolute_url()}
+        return {
+            "kernels": kernels.get_absolute_url(),
+            "done": row.get_absolute_url(),
+            "machine": row.machine.get_absolute_url(),
+        }
     older = machines.register_this(rows.MACHINE, "default")
     newer = rows.MACHINE | {"fingerprint": "beef", "versions": {"torch": "2.14.0", "zentorch": "2.14"}, "threads": 1}
     gpu = {"name": "NVIDIA H100 80GB HBM3", "memory_bytes": 80e9}
@@ -39,6 +43,10 @@ def furnish(author: Any, count: int) -> dict[str, str]:
     upkeep.delete(deleted.pk)
     Experiment.objects.bulk_create(_like(wide, count - 20))
     machines.register_this(newer, "default")
+    sizes = [1, 8, 64, 512, 2048, 131_072]
+    on_gpu = {"gpus": [gpu], "flags": ["Other processes took 40% of the processors meanwhile."]}
+    rows.measured_kernels(author, make.table(tokens=sizes))
+    kernels = rows.measured_kernels(author, make.table(tokens=sizes, slower=1.2, day=2, **on_gpu))
     running = rows.measuring(author, title="Runs now")
     rows.run(author, title="Starts")
     for number in range(10):
@@ -47,6 +55,7 @@ def furnish(author: Any, count: int) -> dict[str, str]:
     assert running.machine
     return {
         "done": wide.get_absolute_url(),
+        "kernels": kernels.get_absolute_url(),
         "failed": failed.get_absolute_url(),
         "running": running.get_absolute_url(),
         "waiting": waiting.get_absolute_url(),

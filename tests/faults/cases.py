@@ -221,8 +221,8 @@ def doubled_ingest(product: Product) -> list[Expected]:
     file = product.data / f"result-{uuid4().hex}.json"
     file.write_text(make.result(make.experiment()).model_dump_json(by_alias=True))
     store = (
-        "import django; django.setup(); from pathlib import Path; from webapp.experiments import perform, queue;"
-        f"perform.store(queue.Fence({row.pk}, {row.attempt}), 'elsewhere', Path({str(file)!r}), '')"
+        "import django; django.setup(); from pathlib import Path; from webapp.experiments import models, perform;"
+        f"perform.store(models.Experiment.objects.get(pk={row.pk}), Path({str(file)!r}), '')"
     )
     environment = os.environ | {"DJANGO_SETTINGS_MODULE": SETTINGS, "MOESCOPE_DATA": str(product.data)}
     with transaction.atomic():

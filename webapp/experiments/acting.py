@@ -9,11 +9,12 @@ from django.template.loader import render_to_string
 from django.views.decorators.http import require_http_methods, require_POST
 from django.views.decorators.vary import vary_on_headers
 
+from bench_worker import spec
 from bench_worker.errors import DoesNotFit, SpecError
-from bench_worker.spec import Experiment as Asked
+from bench_worker.kernel_report import Asked
 from webapp.experiments import memory, queue, upkeep
 from webapp.experiments.forms import DescriptionForm
-from webapp.experiments.models import Experiment
+from webapp.experiments.models import Experiment, Kind
 from webapp.experiments.views import member, visible
 from webapp.traces.store import traces_library
 
@@ -31,8 +32,11 @@ def cancel(request: HttpRequest, pk: int) -> HttpResponse:
 def rerun(request: HttpRequest, pk: int) -> HttpResponse:
     """Queue the same document again, as an experiment of its own; what can't run any more is refused."""
     row = visible(pk)
+    if row.kind == Kind.KERNELS:
+        asked_for = Asked.model_validate(row.document)
+        return redirect(queue.enqueue_kernels(asked_for, author=member(request), pool=row.pool, tags=row.tags))
     try:
-        asked = Asked.model_validate(row.document, context=traces_library())
+        asked = spec.Experiment.model_validate(row.document, context=traces_library())
         memory.check(asked, row.pool)
     except (SpecError, DoesNotFit) as error:
         messages.error(request, f"Not queued: {error}.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from bench_worker.kernel_report import Table
 from bench_worker.result import Run, Summary
 from webapp.ui.formatting import duration_us, percent
 
@@ -18,6 +19,21 @@ def answer(runs: Sequence[Run]) -> str:
     if len(timed) < len(runs):
         sentences.append(f"{len(runs) - len(timed)} of {len(runs)} runs gave a wrong result and have no times.")
     return " ".join(sentences)
+
+
+def answer_of_table(table: Table) -> str:
+    """Which expert backend is fastest where, and how near the best ones come to the floor."""
+    timed = [row for row in table.rows if row.experts_us is not None and row.backend != "auto"]
+    if not timed:
+        return "No expert backend can run here."
+    sizes = list(dict.fromkeys(row.tokens for row in timed))
+    best = [min((row for row in timed if row.tokens == size), key=lambda row: row.experts_us or 0) for size in sizes]
+    backend, wins = Counter(row.backend for row in best).most_common(1)[0]
+    where = "at every size" if wins == len(sizes) else f"at {wins} of {len(sizes)} sizes"
+    shares = sorted(row.share for row in best if row.share is not None)
+    low, high = percent(shares[0]), percent(shares[-1])
+    reached = low if low == high else f"{low} to {high}"
+    return f"{backend} is the fastest {where}. The fastest reach {reached} of the floor."
 
 
 def biggest_stage(summary: Summary) -> tuple[str, float]:

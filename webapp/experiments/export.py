@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 
 from bench_worker import result
+from bench_worker.kernel_report import Table
 from webapp.experiments.fields import in_order
 from webapp.experiments.ingest import Column, unflatten
-from webapp.experiments.models import Experiment, Run
+from webapp.experiments.models import Experiment, Kind, Run
 
 
-def result_of(experiment: Experiment) -> result.Result | None:
+def result_of(experiment: Experiment) -> result.Result | Table | None:
     """Everything that came back, or None before the experiment is done."""
     if experiment.result is None:
         return None
+    if experiment.kind == Kind.KERNELS:
+        return Table.model_validate(experiment.result)
     runs = experiment.runs.order_by("position").prefetch_related("series")
     head = experiment.result | {"experiment": in_order(experiment.result["experiment"])}
     return result.Result.model_validate({**head, "runs": [_document(run) for run in runs]})
@@ -25,7 +28,7 @@ def steps_of(run: Run) -> result.Steps | None:
     return unflatten(columns) if columns else None
 
 
-def as_json(measured: result.Result) -> bytes:
+def as_json(measured: result.Result | Table) -> bytes:
     """The file's bytes, in the schema's order of fields."""
     return measured.model_dump_json(by_alias=True, indent=1).encode()
 

@@ -9,7 +9,8 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from bench_worker import result
-from webapp.experiments.answer import answer
+from bench_worker.kernel_report import Table
+from webapp.experiments.answer import answer, answer_of_table
 from webapp.experiments.models import Machine, Run, StageSeries, State
 from webapp.experiments.queue import Fence, held
 
@@ -57,24 +58,25 @@ def unflatten(columns: Iterable[Column]) -> result.Steps:
     return result.Steps.model_validate({**whole, "ranks": list(ranks.values())})
 
 
-def ingest(fence: Fence, measured: result.Result, machine: Machine | None = None) -> bool:
+def ingest(fence: Fence, measured: result.Result | Table, machine: Machine | None = None) -> bool:
     """Store the result and end the experiment as done. False: the attempt no longer holds the row, nothing changed."""
     head = measured.model_dump(mode="json", by_alias=True, exclude={"runs"})
+    runs = [] if isinstance(measured, Table) else measured.runs
     with transaction.atomic():
         ended = held(fence, State.INGESTING).update(
             state=State.DONE,
             finished_at=Now(),
             machine=machine,
             result=head,
-            answer=answer(measured.runs),
+            answer=answer_of_table(measured) if isinstance(measured, Table) else answer(runs),
             so_far=[],
         )
         if not ended:
             return False
-        rows = Run.objects.bulk_create(_row(fence, position, run) for position, run in enumerate(measured.runs))
+        rows = Run.objects.bulk_create(_row(fence, position, run) for position, run in enumerate(runs))
         StageSeries.objects.bulk_create(
             StageSeries(run=row, rank=column.rank, stage=column.stage, values=column.values)
-            for row, run in zip(rows, measured.runs, strict=True)
+            for row, run in zip(rows, runs, strict=True)
             if run.steps is not None
             for column in flatten(run.steps)
         )

@@ -58,12 +58,16 @@ def look_at_this(pool: str) -> Machine | None:
 
 
 def register_this(details: dict[str, Any], pool: str) -> Machine:
-    """The row of this computer in the state that ``details`` (a result's environment) describe, seen now."""
+    """The row of this computer in the state that ``details`` describe, seen now.
+
+    ``details`` are what the program says about the machine, or a result's environment. That does not tell which
+    backends can run, so what is known of them stays.
+    """
+    state = {"host": socket.gethostname(), "pool": pool, "fingerprint": details["fingerprint"]}
+    known = Machine.objects.filter(**state).values_list("details", flat=True).first() or {}
+    details = {name: known[name] for name in ("backends",) if name in known} | details
     machine, _ = Machine.objects.update_or_create(
-        host=socket.gethostname(),
-        pool=pool,
-        fingerprint=details["fingerprint"],
-        defaults={"name": details["name"], "details": details, "last_seen": clock()},
+        **state, defaults={"name": details["name"], "details": details, "last_seen": clock()}
     )
     machine.refresh_from_db(fields=["last_seen"])
     return machine

@@ -47,6 +47,13 @@ class Pulse(models.Model):
         return self.part
 
 
+class Kind(models.TextChoices):
+    """What is measured. All kinds share the queue and what happens to an attempt; see `jobs` for where they differ."""
+
+    EXPERIMENT = "experiment"
+    KERNELS = "kernels"  # the table of expert backends on one machine
+
+
 class State(models.TextChoices):
     QUEUED = "queued"
     RUNNING = "running"
@@ -74,10 +81,13 @@ class ExperimentQuerySet(models.QuerySet["Experiment"]):
 
 
 class Experiment(models.Model):
-    """One experiment document (schema 1) on its way: ``queued -> running -> ingesting -> done | failed | canceled``."""
+    """One document on its way: ``queued -> running -> ingesting -> done | failed | canceled``."""
 
+    kind = models.CharField(max_length=10, choices=Kind.choices, default=Kind.EXPERIMENT)
     title = models.CharField(max_length=200)
-    document = models.JSONField(help_text="The experiment file, schema 1, with every default written out.")
+    document = models.JSONField(
+        help_text="The experiment file, schema 1, with every default written out; of kernels, a `kernel_report.Asked`."
+    )
     plan = models.JSONField(help_text="The runs it makes, in order: variant, condition, layer_scale.")
     state = models.CharField(max_length=10, choices=State.choices, default=State.QUEUED)
     pool = models.CharField(max_length=64)
@@ -104,7 +114,9 @@ class Experiment(models.Model):
     answer = models.TextField(blank=True, help_text="One sentence: what came out.")
     failure = models.TextField(blank=True, help_text="One sentence: why it failed.")
     last_output = models.TextField(blank=True, help_text="The worker's last lines.")
-    result = models.JSONField(null=True, blank=True, help_text="The result document without its runs.")
+    result = models.JSONField(
+        null=True, blank=True, help_text="The result document without its runs; of kernels, a `kernel_report.Table`."
+    )
 
     objects = ExperimentQuerySet.as_manager()
 
@@ -118,10 +130,14 @@ class Experiment(models.Model):
             models.Index(fields=("-finished_at",), name="experiment_recent"),
             models.Index(fields=("likeness", "pool", "-finished_at"), name="experiment_likeness"),
             models.Index(fields=("deleted_at",), condition=Q(deleted_at__isnull=False), name="experiment_deleted"),
+            models.Index(
+                fields=("machine", "-finished_at"), condition=Q(kind="kernels", state="done"), name="experiment_kernels"
+            ),
             GinIndex(fields=("model_names",), name="experiment_models"),
             GinIndex(fields=("tags",), name="experiment_tags"),
         )
         constraints = (
+            models.CheckConstraint(name="experiment_kind_is_known", condition=Q(kind__in=Kind.values)),
             models.CheckConstraint(name="experiment_state_is_known", condition=Q(state__in=State.values)),
             models.CheckConstraint(
                 name="experiment_has_an_end_iff_it_ended",

@@ -12,8 +12,8 @@ from django.utils import timezone
 
 from bench_worker import result
 from bench_worker.workload.generators import GENERATORS
-from webapp.experiments import export, fingerprints, machines, present
-from webapp.experiments.models import HELD, Experiment, Machine, State
+from webapp.experiments import export, fingerprints, kernel_page, kernels, machines, present
+from webapp.experiments.models import HELD, Experiment, Kind, Machine, State
 
 RECENT = 8
 #: A machine that has been silent for longer is left to the machines' own page.
@@ -110,6 +110,8 @@ def machine_list() -> dict[str, Any]:
 
 def detail(row: Experiment, chosen: str = "") -> dict[str, Any]:
     """Everything on an experiment's page; ``chosen`` is the position of the run whose steps and requests are shown."""
+    if row.kind == Kind.KERNELS:
+        return table(row)
     differs, rest = present.asked(row.document)
     environment = row.result["environment"] if row.result else row.machine.details if row.machine else {}
     context = {
@@ -136,6 +138,21 @@ def detail(row: Experiment, chosen: str = "") -> dict[str, Any]:
     }
 
 
+def table(row: Experiment) -> dict[str, Any]:
+    """Everything on the page of a table of expert backends."""
+    environment = row.result["environment"] if row.result else row.machine.details if row.machine else {}
+    context = {
+        "experiment": row,
+        "where": fingerprints.facts(environment) | fingerprints.conditions(environment),
+        "flags": environment.get("flags", []) if row.result else [],
+        **kernel_page.of_row(row),
+    }
+    if row.state == State.QUEUED:
+        return context | _queued(row)
+    now = timezone.now()
+    return context | {"now": present.now(row.progress, now) if row.state in HELD else None, "late": is_late(row, now)}
+
+
 def command(row: Experiment) -> str:
     """What measures the same again without this product, next to the downloaded files."""
     traces = " --traces ." if imported_trace(row) else ""
@@ -151,7 +168,10 @@ def imported_trace(row: Experiment) -> str | None:
 def _done(row: Experiment, chosen: str) -> dict[str, Any]:
     runs = list(row.runs.defer("requests", "expert_assignments", "fit"))
     seen = present.seen(row.plan, ({name: getattr(run, name) for name in present.SEEN} for run in runs))
+    environment = row.result["environment"] if row.result else {}
     context = {
+        "flags": environment.get("flags", []),
+        "kernels": kernels.section([{name: getattr(run, name) for name in kernels.READ} for run in runs], environment),
         "runs": list(zip(runs, seen, strict=True)),
         "matrix": present.matrix(row.plan, seen),
         "bars": present.bars(seen),
@@ -170,6 +190,7 @@ def _done(row: Experiment, chosen: str) -> dict[str, Any]:
         "summary": summary,
         "timeline": present.timeline(steps, scale),
         "stages": present.stage_rows(summary, scale),
+        "floors": kernels.floors(summary),
         "latencies": present.latencies(summary),
         "requests": requests and present.first_requests(requests),
         "num_requests": requests and len(requests.e2e_ms),

@@ -1,4 +1,4 @@
-"""One attempt at an experiment: write its inputs, watch the program, store what came back."""
+"""One attempt: write its inputs, watch the program, store what came back."""
 
 from __future__ import annotations
 
@@ -15,12 +15,10 @@ from django.db import connection, transaction
 from pydantic import ValidationError
 
 from bench_worker import host_memory
-from bench_worker.result import Result
-from webapp.experiments import attempts, launch, machines, queue
+from webapp.experiments import attempts, jobs, launch, machines, queue
 from webapp.experiments.ingest import ingest
 from webapp.experiments.models import Experiment
 from webapp.guard import Limits
-from webapp.traces.store import trace_files
 
 SHUTDOWN = "shutdown"
 #: Left to others on this machine when a measurement may have the rest of its memory.
@@ -73,7 +71,7 @@ def answerable(fence: queue.Fence) -> Iterator[None]:
 
 def _perform(row: Experiment, fence: queue.Fence, directory: Path, shutting_down: Callable[[], bool]) -> None:
     command = patiently(lambda: write_inputs(row, directory))
-    limits = Limits(row.document["measure"]["max_seconds"] + launch.GRACE_S, memory_limit())
+    limits = Limits(jobs.of(row).seconds(row) + launch.GRACE_S, memory_limit())
     beat = _Beat(row, directory, shutting_down)
     ended = launch.watch(command, limits=limits, mark=str(directory), beat=beat, beat_s=launch.BEAT_S)
     beat.write(ended.report)
@@ -88,29 +86,27 @@ def _perform(row: Experiment, fence: queue.Fence, directory: Path, shutting_down
     elif failure := launch.why(ended.end, ended.report, limits):
         patiently(lambda: queue.fail(fence, failure, last_output))
     else:
-        patiently(lambda: store(fence, row.pool, directory / attempts.RESULT, last_output))
+        patiently(lambda: store(row, directory / attempts.RESULT, last_output))
 
 
-def store(fence: queue.Fence, pool: str, file: Path, last_output: str) -> None:
+def store(row: Experiment, file: Path, last_output: str) -> None:
     """Store the result in ``file`` as long as the attempt holds its row; however often this is called, once."""
+    fence = queue.fence_of(row)
     if not queue.begin_ingest(fence):
         return
     try:
-        measured = Result.model_validate_json(file.read_bytes())
+        measured = jobs.of(row).outcome.model_validate_json(file.read_bytes())
     except (OSError, ValidationError) as error:
         reason = str(error).splitlines()[0]
         queue.fail(fence, f"The measuring program ended well but left no whole result: {reason}", last_output)
     else:
-        ingest(fence, measured, machines.register_this(measured.environment, pool))
+        ingest(fence, measured, machines.register_this(measured.environment, row.pool))
 
 
 def write_inputs(row: Experiment, directory: Path) -> list[str]:
-    """Put the experiment, and its trace where that is an imported one, into ``directory``; the command that runs it."""
-    file, result, traces = (directory / name for name in (attempts.EXPERIMENT, attempts.RESULT, attempts.TRACES))
-    file.write_text(json.dumps(row.document))
-    traces.mkdir(exist_ok=True)
-    trace_files(row.document["base"]["workload"]["trace"], traces)
-    return [*launch.PROGRAM, "run", str(file), "--out", str(result), "--traces", str(traces), "--stop-on-eof"]
+    """Put the row's document, and what else the program reads, into ``directory``; the command that runs it."""
+    (directory / attempts.EXPERIMENT).write_text(json.dumps(row.document))
+    return [*launch.PROGRAM, *jobs.of(row).arguments(row, directory)]
 
 
 def memory_limit() -> int:
@@ -171,7 +167,7 @@ class _Beat:
     def _with_steps(self, progress: dict[str, Any]) -> dict[str, Any]:
         """The program's event and, since its first step, ``steps``: how far the steps are, also while the next corner
         is prepared, and since when they run."""
-        if progress.get("phase") == "measure":
+        if progress.get("phase") in ("measure", "sizes"):
             since = self.steps.get("since", time.time())
             self.steps = {"done": progress["done"], "total": progress["total"], "since": since}
         return {**progress, "steps": self.steps} if self.steps else progress

@@ -7,26 +7,29 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from bench_worker.result import STAGES, Distribution, Requests, Scale, Steps, Summary
+from bench_worker.result import STAGES, Distribution, Noise, Requests, Scale, Steps, Summary
 from bench_worker.spec import Experiment, Spec
 from bench_worker.spec_rules import flat
 from webapp.experiments import charts
 
 #: What `seen` reads of a run.
-SEEN = ("variant", "condition", "status", "summary", "position")
+SEEN = ("variant", "condition", "status", "summary", "position", "noise")
 #: What the measuring program does in each of its phases.
 PHASES = {
     "prepare": "making weights",
     "check": "checking against the reference",
     "warmup": "warming up",
     "measure": "measuring",
+    "calibrate": "measuring what the machine can do at best",
+    "sizes": "measuring every backend, one number of tokens after the other",
     "write": "writing the result",
 }
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A run whose summary is known. ``position`` is its place in the result; None while the rest is measured."""
+    """A run whose summary is known. ``position`` is its place in the result; None while the rest is measured, as is
+    ``noise``."""
 
     variant: str
     condition: str
@@ -34,6 +37,7 @@ class Seen:
     summary: Summary | None
     layer_scale: float
     position: int | None = None
+    noise: Noise | None = None
 
     @property
     def mark(self) -> str:
@@ -95,6 +99,7 @@ def seen(plan: Sequence[Mapping[str, Any]], runs: Iterable[Mapping[str, Any]]) -
             summary=run["summary"] and Summary.model_validate(run["summary"]),
             layer_scale=scale[run["variant"], run["condition"]],
             position=run.get("position"),
+            noise=Noise.model_validate(run["noise"]) if run.get("noise") else None,
         )
         for run in runs
     ]

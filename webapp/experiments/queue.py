@@ -23,9 +23,10 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError as BrokerError
 
 from bench_worker import models, spec
+from bench_worker.kernel_report import Asked
 from webapp.accounts.models import User
 from webapp.experiments.estimate import likeness
-from webapp.experiments.models import HELD, Experiment, ExperimentQuerySet, Machine, State
+from webapp.experiments.models import HELD, Experiment, ExperimentQuerySet, Kind, Machine, State
 
 MAX_ATTEMPTS = 3
 HEARTBEAT_TIMEOUT = timedelta(seconds=90)
@@ -55,19 +56,35 @@ def enqueue(
     experiment: spec.Experiment, *, author: User | None, pool: str | None = None, tags: Sequence[str] = ()
 ) -> Experiment:
     """Write a queued row and, once it is committed, wake a worker of its pool."""
-    pool = pool or settings.MOESCOPE_POOL
+    return _enqueue(
+        pool or settings.MOESCOPE_POOL,
+        title=experiment.title,
+        document=experiment.document(),
+        plan=[planned(run) for run in experiment.runs()],
+        model_names=list(dict.fromkeys(variant.model for _, variant in experiment.variants())),
+        likeness=likeness(experiment),
+        author=author,
+        tags=list(tags),
+    )
+
+
+def enqueue_kernels(asked: Asked, *, author: User | None, pool: str, tags: Sequence[str] = ()) -> Experiment:
+    """As `enqueue`, for the table of expert backends on a machine of ``pool``."""
+    return _enqueue(
+        pool,
+        kind=Kind.KERNELS,
+        title=asked.title,
+        document=asked.model_dump(),
+        plan=[],
+        model_names=[asked.model],
+        author=author,
+        tags=list(tags),
+    )
+
+
+def _enqueue(pool: str, **fields: Any) -> Experiment:
     with transaction.atomic():
-        row = Experiment.objects.create(
-            title=experiment.title,
-            document=experiment.document(),
-            plan=[planned(run) for run in experiment.runs()],
-            model_names=list(dict.fromkeys(variant.model for _, variant in experiment.variants())),
-            likeness=likeness(experiment),
-            pool=pool,
-            author=author,
-            tags=list(tags),
-            queued_at=timezone.now(),
-        )
+        row = Experiment.objects.create(pool=pool, queued_at=timezone.now(), **fields)
         transaction.on_commit(partial(wake, pool))
     return row
 

@@ -39,7 +39,7 @@ def _conclude(row: Experiment, fence: queue.Fence, directory: Path) -> None:
     last_output = output.read_text() if output.exists() else ""
     if result.exists():
         log.warning("Experiment %s: storing the result that attempt %s left behind", *fence)
-        store(fence, row.pool, result, last_output)
+        store(row, result, last_output)
     else:
         log.warning("Experiment %s: attempt %s was lost with its worker", *fence)
         queue.lose(fence, "its process was killed", last_output)

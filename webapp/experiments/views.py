@@ -12,10 +12,11 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from django.views.decorators.vary import vary_on_headers
 
 from bench_worker import spec
-from webapp.experiments import export, machines, memory, page, queue
+from webapp.experiments import export, kernel_page, machines, memory, page, queue
 from webapp.experiments.filters import ExperimentFilter
 from webapp.experiments.forms import DocumentForm, ExperimentForm
-from webapp.experiments.models import Experiment, Machine
+from webapp.experiments.kernels_form import KernelsForm
+from webapp.experiments.models import Experiment, Kind, Machine
 from webapp.traces.store import traces_library
 
 if TYPE_CHECKING:
@@ -100,15 +101,22 @@ def machine_list(request: HttpRequest) -> HttpResponse:
     return render(request, "experiments/machines.html", page.machine_list())
 
 
-@require_safe
+@require_http_methods(["GET", "HEAD", "POST"])
 def machine(request: HttpRequest, pk: int) -> HttpResponse:
-    """One state of one machine; its other states lead to pages of their own."""
-    return render(request, "experiments/machine.html", page.machine(get_object_or_404(Machine, pk=pk)))
+    """One state of one machine; its other states lead to pages of their own. What is posted to it asks a worker of its
+    pool to measure the expert kernels."""
+    chosen = get_object_or_404(Machine, pk=pk)
+    kernels = kernel_page.of_machine(chosen, request.GET.get("table", ""), request.GET.get("before", ""))
+    form = KernelsForm(request.POST) if request.method == "POST" else KernelsForm.like(kernels["tables"])
+    if form.is_valid() and form.fits(chosen.pool):
+        return redirect(queue.enqueue_kernels(form.asked, author=member(request), pool=chosen.pool))
+    context = page.machine(chosen) | kernels | {"form": form}
+    return render(request, "experiments/machine.html", context, status=422 if form.errors else 200)
 
 
 @require_safe
 def result(request: HttpRequest, pk: int) -> HttpResponse:
-    """The result file, as the worker wrote it."""
+    """The result file, or the table of kernels, as the worker wrote it."""
     measured = export.result_of(visible(pk))
     if measured is None:
         raise Http404("This experiment has no result.")
@@ -118,7 +126,10 @@ def result(request: HttpRequest, pk: int) -> HttpResponse:
 @require_safe
 def document(request: HttpRequest, pk: int) -> HttpResponse:
     """The experiment file, which the measuring program reads."""
-    return _download(export.experiment_json(visible(pk)), f"experiment-{pk}.json")
+    row = visible(pk)
+    if row.kind != Kind.EXPERIMENT:
+        raise Http404("The measuring program reads no file for this.")
+    return _download(export.experiment_json(row), f"experiment-{pk}.json")
 
 
 def visible(pk: int) -> Experiment:
@@ -147,7 +158,10 @@ def _kind(as_json: bool) -> type[DocumentForm] | type[ExperimentForm]:
 def _source(request: HttpRequest) -> Experiment | None:
     """The experiment to start from, ``?from=ID``."""
     number = request.GET.get("from", "")
-    return visible(int(number)) if number.isdecimal() and len(number) < 18 else None
+    row = visible(int(number)) if number.isdecimal() and len(number) < 18 else None
+    if row is not None and row.kind != Kind.EXPERIMENT:
+        raise Http404("No experiment can start from this.")
+    return row
 
 
 def _blank(

@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from bench_worker import capacity, models
-from bench_worker.result import Check, ClockCheck, Distribution, RankSteps, Requests, Result, Run, Scale, Steps, Summary
+from bench_worker.ceilings import Ceiling, Ceilings
+from bench_worker.kernel_report import Row, Table
+from bench_worker.result import (
+    Check,
+    ClockCheck,
+    Distribution,
+    Limit,
+    Noise,
+    RankSteps,
+    Requests,
+    Result,
+    Run,
+    Scale,
+    Steps,
+    Summary,
+)
 from bench_worker.spec import Experiment, Library, PlannedRun
 
 MACHINE = {"name": "test bench", "fingerprint": "abc123", "memory_bytes": 64_000_000_000, "gpus": [], "cores": 2}
 STAGES_US = {"route": 30.0, "route.gate": 20.0, "route.select": 10.0, "permute": 10.0, "experts": 300.0,
              "combine": 20.0, "attention": 50.0, "other": 100.0}  # fmt: skip
+LIMITS = {
+    "experts": Limit(floor_us=270.0, share=0.9, bound="memory"),
+    "attention": Limit(floor_us=20.0, share=0.4, bound="overhead"),
+    "route": Limit(floor_us=6.0, share=0.2, bound="overhead"),
+    "route.gate": Limit(floor_us=5.0, share=0.25, bound="overhead"),
+}
 
 
 def document(**changes: Any) -> dict[str, Any]:
@@ -101,8 +123,12 @@ def _measured(scale: Scale, place: int, num_steps: int) -> dict[str, Any]:
         drop_rate=0.0,
         idle_share=0.0,
         truncated=False,
+        limits=LIMITS,
     )
     return {
+        "noise": Noise(
+            label="drifting" if place == 1 else "steady", samples=num_steps, spread=0.021, drift=0.08 * place
+        ),
         "clock": ClockCheck(sampled_steps=2, sum_over_whole=0.99),
         "steps": steps,
         "requests": requests,
@@ -122,3 +148,49 @@ def distribution(values: list[float]) -> Distribution:
         mean=sum(values) / len(values),
         samples=len(values),
     )
+
+
+#: Times of the experts at one token, and by how much each more takes.
+BACKENDS = {"auto": 90.0, "deepspeed": 120.0, "zentorch": 90.0, "padded": 400.0, "loop": 150.0}
+
+
+def ceiling(value: float, unit: str = "GB/s") -> Ceiling:
+    return Ceiling(value=value, unit=unit, kernel="k", median=0.95 * value, lowest=0.8 * value, samples=12)
+
+
+def ceilings(read: float = 40.0, warnings: list[str] | None = None, day: int = 1, hour: int = 2) -> Ceilings:
+    """Those of a small CPU; ``read`` in GB/s, measured in March 2026."""
+    return Ceilings(
+        device="cpu", threads=2, read=ceiling(read), copy_rate=ceiling(0.9 * read),
+        matrix={"float32": ceiling(120.0, "GFLOP/s"), "bfloat16": ceiling(900.0, "GFLOP/s")}, cache_bytes=32 << 20,
+        measured_at=datetime(2026, 3, day, hour, tzinfo=UTC), seconds=6.0, warnings=warnings or [],
+    )  # fmt: skip
+
+
+def table(
+    model: str = "olmoe-1b-7b", tokens: list[int] | None = None, dtype: str = "bfloat16", slower: float = 1.0,
+    day: int = 1, **environment: Any,
+) -> Table:  # fmt: skip
+    """What a worker would write for ``kernels``: every backend times ``slower``, deepspeed_layer not available."""
+    rows = []
+    for count in tokens or [1, 64]:
+        floor = 80.0 * count**0.5
+        times = {name: us * count**0.5 * slower for name, us in BACKENDS.items()}
+        for name, us in times.items():
+            rows.append(
+                Row(
+                    backend=name, fusion="whole" if name in ("auto", "zentorch") else "gate_up", tokens=count,
+                    experts_us=us, layer_us=1.05 * us, floor_us=floor, share=floor / us,
+                    bound="memory" if floor / us > 0.5 else "overhead", ratio=us / min(times.values()),
+                    rel_error=0.003, padding_waste=0.75 if name == "padded" else 0.0, samples=15,
+                    chosen="zentorch" if name == "auto" else None, available=True,
+                )
+            )  # fmt: skip
+        rows.append(
+            Row(backend="deepspeed_layer", fusion=None, tokens=count, available=False, reason=f"{model} is not for it")
+        )
+    measured = ceilings(40.0 / slower, day=day)
+    return Table(
+        model=model, dtype=dtype, load="uniform", environment=MACHINE | {"flags": []} | environment,
+        ceilings={"2": measured}, meanwhile=measured, rows=rows,
+    )  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.utils import timezone
 
+from bench_worker.kernel_report import Table, ask
 from tests.webapp.experiments import make
 from webapp.experiments import ingest, machines, queue
 from webapp.experiments.models import Experiment, State
@@ -41,6 +42,20 @@ def done(author: Any, wrong: frozenset[str] = frozenset(), **changes: Any) -> Ex
     row = run(author, **changes)
     queue.begin_ingest(queue.fence_of(row))
     ingest.ingest(queue.fence_of(row), make.result(make.experiment(**changes), wrong=wrong), row.machine)
+    row.refresh_from_db()
+    return row
+
+
+def measured_kernels(author: Any, table: Table | None = None) -> Experiment:
+    """A finished table of expert backends."""
+    table = table or make.table()
+    sizes = dict.fromkeys(row.tokens for row in table.rows)
+    asked = ask(table.model, ",".join(map(str, sizes)), table.dtype)
+    queue.enqueue_kernels(asked, author=author, pool="default")
+    row = queue.claim("default", machines.register_this(MACHINE, "default"))
+    assert row is not None
+    queue.begin_ingest(queue.fence_of(row))
+    ingest.ingest(queue.fence_of(row), table, row.machine)
     row.refresh_from_db()
     return row
 

@@ -110,5 +110,5 @@ def test_the_queries_do_not_grow(
         measuring(member), done(member)
     with django_assert_num_queries(5):  # session, user; running, machines, their last two states
         signed_in.get("/machines/")
-    with django_assert_num_queries(6):  # session, user; machine, its states, what runs, recent
-        signed_in.get(machine.get_absolute_url())
+    with django_assert_num_queries(9):  # session, user; machine, its states, what runs, recent; tables, what waits,
+        signed_in.get(machine.get_absolute_url())  # ceilings

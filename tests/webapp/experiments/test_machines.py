@@ -49,6 +49,13 @@ def test_the_same_fingerprint_is_the_same_machine_seen_again() -> None:
     assert again.last_seen > first.last_seen
 
 
+def test_a_result_leaves_what_is_known_of_the_backends() -> None:
+    backends = {"zentorch": {"none": "it is away"}}
+    machines.register_this(details(backends=backends), "default")
+    again = machines.register_this(details(cores=2), "default")
+    assert (again.details["backends"], again.details["cores"]) == (backends, 2)
+
+
 def test_new_versions_are_a_new_state_of_the_same_computer() -> None:
     machines.register_this(details("old"), "default")
     new = machines.register_this(details("new"), "default")

@@ -15,12 +15,13 @@ import pytest
 from django.db import OperationalError
 from django.utils import timezone
 
+from bench_worker.kernel_report import Table, ask
 from bench_worker.result import Result
 from tests.webapp.experiments import make
 from tests.webapp.experiments.waiting import wait_until
 from webapp import guard
-from webapp.experiments import attempts, export, launch, machines, perform, queue
-from webapp.experiments.models import Experiment, State
+from webapp.experiments import attempts, export, jobs, launch, machines, perform, queue
+from webapp.experiments.models import Experiment, Kind, State
 from webapp.experiments.recover import recover
 from webapp.traces.store import import_trace
 
@@ -389,3 +390,38 @@ def test_a_machine_that_registers_late_is_noted_all_the_same(tmp_path: Path) -> 
     beat.write(launch.Report())
     row.refresh_from_db()
     assert row.machine == machine
+
+
+def measure_kernels(tokens: str = "1,64", shutting_down: Callable[[], bool] = lambda: False) -> Experiment:
+    row = queue.enqueue_kernels(ask("olmoe-1b-7b", tokens), author=None, pool="default")
+    assert perform.perform_next("default", shutting_down)
+    row.refresh_from_db()
+    return row
+
+
+def test_a_table_of_kernels_is_measured_as_an_experiment_is() -> None:
+    row = measure_kernels()
+    assert (row.state, row.failure, row.kind) == (State.DONE, "", Kind.KERNELS)
+    assert row.machine is not None
+    assert row.machine.fingerprint == "abc123"
+    assert Table.model_validate(row.result) == make.table()
+    assert not row.runs.exists()
+    assert row.answer == "zentorch is the fastest at every size. The fastest reach 89% of the floor."
+    assert processes_of(row) == []
+
+
+def test_a_table_of_kernels_can_be_canceled_refused_and_handed_back(at_beat: Any) -> None:
+    at_beat(lambda row: queue.request_cancel(row.pk))
+    assert measure_kernels("7").state == State.CANCELED
+    refused = measure_kernels("13")
+    assert (refused.state, refused.failure) == (State.FAILED, "needs 61.1 GB")
+    assert measure_kernels("7", lambda: True).state == State.QUEUED
+    assert processes_of(refused) == []
+
+
+def test_a_table_of_kernels_that_hangs_is_stopped_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "GRACE_S", 0.5)
+    monkeypatch.setattr(jobs, "SECONDS_A_SIZE", 0.25)
+    row = measure_kernels("7,8")
+    assert row.failure == "The measuring program was stopped: it still ran after 1 s, the most it may take."
+    assert (row.progress["steps"]["done"], row.progress["steps"]["total"]) == (1, 4)

@@ -133,7 +133,8 @@ def test_the_next_corners_warm_up_does_not_hide_how_far_it_is() -> None:
         ({}, "starting the measuring program"),
         ({"phase": "check", "done": 0, "total": 2, "variant": "none"}, "checking against the reference, variant none"),
         ({"phase": "write", "done": 1, "total": 1, "variant": "", "condition": ""}, "writing the result"),
-        ({"phase": "calibrate", "done": 1, "total": 1}, "calibrate"),
+        ({"phase": "calibrate", "done": 0, "total": 1}, "measuring what the machine can do at best"),
+        ({"phase": "reticulate", "done": 1, "total": 1}, "reticulate"),
     ],
 )
 def test_before_the_first_step_it_says_what_is_done_and_promises_no_end(

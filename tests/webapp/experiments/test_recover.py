@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from django.db import OperationalError
 
+from bench_worker.kernel_report import ask
 from tests.webapp.experiments import make
 from tests.webapp.experiments.waiting import is_gone
 from webapp.experiments import attempts, launch, queue, recover
@@ -30,6 +31,10 @@ def data(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 def lost(result: str | None = None, output: str | None = None) -> tuple[Experiment, Path]:
     """A running experiment whose worker is gone, with what it had written."""
     queue.enqueue(make.experiment(), author=None)
+    return left(result, output)
+
+
+def left(result: str | None = None, output: str | None = None) -> tuple[Experiment, Path]:
     row = queue.claim("default")
     assert row is not None
     directory = attempts.home() / f"{row.pk}-{row.attempt}"
@@ -50,6 +55,15 @@ def test_an_unfinished_attempt_is_queued_again_at_once() -> None:
     recover.recover()
     row.refresh_from_db()
     assert (row.state, row.attempt) == (State.QUEUED, 1)
+    assert not directory.exists()
+
+
+def test_a_whole_table_of_kernels_is_stored() -> None:
+    queue.enqueue_kernels(ask("olmoe-1b-7b", "1,64"), author=None, pool="default")
+    row, directory = left(make.table().model_dump_json())
+    recover.recover()
+    row.refresh_from_db()
+    assert (row.state, row.result["model"]) == (State.DONE, "olmoe-1b-7b")
     assert not directory.exists()
 
 

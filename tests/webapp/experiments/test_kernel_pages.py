@@ -1,0 +1,220 @@
+"""Measuring the expert kernels of a machine in the browser, and what its page shows of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench_worker.kernel_report import Table, ask
+from tests.webapp.experiments import make, rows
+from tests.webapp.experiments.rows import MACHINE, text_of, title_of
+from webapp.experiments import ingest, machines, queue
+from webapp.experiments.models import Experiment, Kind, Machine, State
+
+pytestmark = pytest.mark.django_db
+GIVEN = {"model": "olmoe-1b-7b", "tokens": "1, 64", "dtype": "bfloat16", "load": "uniform"}
+
+
+@pytest.fixture(autouse=True)
+def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue, "wake", lambda pool: None)
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return machines.register_this(MACHINE, "default")
+
+
+def words(response: Any) -> str:
+    return text_of(response).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_the_page_says_what_will_stand_there(signed_in: Any, machine: Machine) -> None:
+    text = words(signed_in.get(machine.get_absolute_url()))
+    assert "Every expert backend at several numbers of tokens will stand here" in text
+    assert "Bandwidth and matrix rates will stand here" in text
+    assert "Measure the kernels" in text
+
+
+def test_the_button_queues_a_table_in_the_machines_pool(signed_in: Any, member: Any) -> None:
+    chosen = machines.register_this(MACHINE, "cuda")
+    response = signed_in.post(chosen.get_absolute_url(), GIVEN)
+    [row] = Experiment.objects.all()
+    assert (response.status_code, response.url) == (302, row.get_absolute_url())
+    assert (row.kind, row.pool, row.state, row.author) == (Kind.KERNELS, "cuda", State.QUEUED, member)
+    assert row.document == {"title": "Kernels: olmoe-1b-7b, bfloat16", **GIVEN, "tokens": [1, 64]}
+    text = words(signed_in.get(chosen.get_absolute_url()))
+    assert "Waiting for a worker of pool cuda: Kernels: olmoe-1b-7b, bfloat16" in text
+
+
+@pytest.mark.parametrize(
+    ("typed", "field", "sentence"),
+    [
+        ({"tokens": "1, eight"}, "tokens", "'eight' is not a whole number from 1 to 131,072"),
+        ({"tokens": ""}, "tokens", "'' is not a whole number from 1 to 131,072"),
+        ({"model": "gpt-9"}, "model", "'gpt-9' is not one of "),
+        ({"dtype": "fp8"}, "dtype", "'fp8' is not one of "),
+        ({"load": "recorded"}, None, "the profile recorded replays one"),
+        ({"load": "odd"}, "load", "'odd' is not one of "),
+    ],
+)
+def test_what_there_is_not_is_refused_beside_its_field(
+    signed_in: Any, machine: Machine, typed: dict[str, str], field: str | None, sentence: str
+) -> None:
+    response = signed_in.post(machine.get_absolute_url(), GIVEN | typed)
+    assert response.status_code == 422
+    errors = response.context["form"].errors
+    assert list(errors) == [field or "__all__"]
+    assert sentence in errors[field or "__all__"][0]
+    assert '<details id="measure" open>' in response.content.decode()
+    assert not Experiment.objects.exists()
+
+
+def test_what_does_not_fit_is_refused_with_both_figures(signed_in: Any) -> None:
+    small = machines.register_this(MACHINE | {"memory_bytes": 500_000_000}, "default")
+    response = signed_in.post(small.get_absolute_url(), GIVEN)
+    assert response.status_code == 422
+    assert "measuring olmoe-1b-7b at 64 tokens needs" in words(response)
+    assert not Experiment.objects.exists()
+
+
+def test_a_measured_table_shows_shares_times_and_why_a_backend_is_missing(signed_in: Any, member: Any) -> None:
+    row = rows.measured_kernels(member)
+    assert row.machine is not None
+    text = words(signed_in.get(row.machine.get_absolute_url()))
+    assert "Backend 1 token 64 tokens auto 89% 90.0 µs best zentorch, whole 89% 720 µs best zentorch, whole" in text
+    assert "loop 53% 150 µs 53% 1.20 ms" in text
+    assert "deepspeed_layer can't run here: olmoe-1b-7b is not for it." in text
+    assert "64 padded gate_up 3.20 ms 3.36 ms 640 µs 20% overhead 4.44× 75% 0.00300 15" in text
+    assert "2026-03-01 02:00 UTC 2 40.0 GB/s median −5.0%, 12 samples 36.0 GB/s" in text
+    assert "What changed in the kernels" not in text
+
+
+def test_warnings_and_flags_stand_beside_the_numbers(signed_in: Any, member: Any) -> None:
+    table = make.table(flags=["Other processes took 40% of the processors meanwhile."])
+    warned = {"2": make.ceilings(warnings=["The ceilings may be too low."])}
+    row = rows.measured_kernels(member, table.model_copy(update={"ceilings": warned}))
+    assert row.machine is not None
+    for address in (row.machine.get_absolute_url(), row.get_absolute_url()):
+        assert "Other processes took 40% of the processors meanwhile." in words(signed_in.get(address))
+    assert "The ceilings may be too low." in words(signed_in.get(row.machine.get_absolute_url()))
+
+
+def test_two_tables_are_compared_the_earlier_one_first_whichever_is_chosen(signed_in: Any, member: Any) -> None:
+    first, second = (
+        rows.measured_kernels(member),
+        rows.measured_kernels(member, make.table(slower=1.25, day=2, cores=4)),
+    )
+    rows.measured_kernels(member, make.table("qwen3-30b-a3b", day=3))
+    assert first.machine is not None
+    address = first.machine.get_absolute_url()
+    for chosen, before in ((second, first), (first, second)):
+        text = words(signed_in.get(address, {"table": chosen.pk, "before": before.pk}))
+        assert "Of 10 times, 10 slower by more than 5%." in text
+        assert "deepspeed ▲ 25% ▲ 25%" in text
+        assert "Ceiling: Read 40.0 GB/s 32.0 GB/s −20%" in text
+        assert "Cores 2 4" in text
+    latest = signed_in.get(address)
+    assert latest.context["row"].document["model"] == "qwen3-30b-a3b"
+    assert latest.context["others"] == []
+    assert "What changed in the kernels" not in words(latest)
+    usual = signed_in.get(address, {"table": second.pk, "before": "nonsense"})
+    assert usual.context["other"] == first
+
+
+def test_the_form_starts_from_the_table_before(signed_in: Any, member: Any) -> None:
+    row = rows.measured_kernels(member)
+    assert row.machine is not None
+    form = signed_in.get(row.machine.get_absolute_url()).context["form"]
+    assert {name: form[name].value() for name in GIVEN} == GIVEN
+
+
+def test_a_gpu_is_not_verified_before_its_check_has_passed(signed_in: Any, member: Any) -> None:
+    sentence = "Not verified on GPU"
+    row = rows.measured_kernels(member)
+    assert sentence not in words(signed_in.get(row.get_absolute_url()))
+    row = rows.measured_kernels(member, make.table(gpus=[{"name": "NVIDIA H200", "memory_bytes": 141e9}]))
+    assert sentence in words(signed_in.get(row.get_absolute_url()))
+
+
+def test_a_table_has_a_page_of_its_own(signed_in: Any, member: Any) -> None:
+    row = rows.measured_kernels(member)
+    response = signed_in.get(row.get_absolute_url())
+    text = words(response)
+    assert title_of(response) == "Done · Kernels: olmoe-1b-7b, bfloat16 · Moescope"
+    assert "zentorch is the fastest at every size. The fastest reach 89% of the floor." in text
+    assert "python -m bench_worker kernels --model olmoe-1b-7b --tokens 1,64 --dtype bfloat16 --load uniform" in text
+    assert "Clone" not in text
+    assert "Copy as JSON" not in text
+    assert "Compare with other tables of this machine" in text
+
+
+def test_while_it_waits_and_runs_its_page_says_so(signed_in: Any, member: Any) -> None:
+    row = queue.enqueue_kernels(ask("olmoe-1b-7b", "1,64"), author=member, pool="default")
+    assert "Waiting for a worker of pool default." in words(signed_in.get(row.get_absolute_url()))
+    claimed = queue.claim("default", machines.register_this(MACHINE, "default"))
+    assert claimed is not None
+    steps = {"done": 1, "total": 2, "since": 0}
+    queue.beat(queue.fence_of(claimed), {"phase": "sizes", "done": 1, "total": 2, "steps": steps})
+    response = signed_in.get(row.get_absolute_url())
+    assert title_of(response).startswith("50% · ")
+    assert "measuring every backend, one number of tokens after the other" in words(response)
+    assert "and measures Kernels: olmoe-1b-7b" in words(signed_in.get(claimed.machine.get_absolute_url()))
+    for address in ("/", "/experiments/"):
+        assert "Kernels: olmoe-1b-7b, bfloat16" in words(signed_in.get(address))
+
+
+def test_a_failed_table_says_why(signed_in: Any, member: Any) -> None:
+    queue.enqueue_kernels(ask("olmoe-1b-7b", "1"), author=member, pool="default")
+    row = queue.claim("default")
+    assert row is not None
+    rows.ended(row, State.FAILED)
+    assert "The measuring program was killed (SIGKILL)." in words(signed_in.get(row.get_absolute_url()))
+
+
+def test_its_result_is_downloaded_as_the_worker_wrote_it(signed_in: Any, member: Any) -> None:
+    row = rows.measured_kernels(member)
+    response = signed_in.get(f"{row.get_absolute_url()}result/")
+    assert Table.model_validate_json(response.content) == make.table()
+
+
+def test_there_is_no_experiment_file_of_it_and_nothing_to_start_from(signed_in: Any, member: Any) -> None:
+    row = rows.measured_kernels(member)
+    assert signed_in.get(f"{row.get_absolute_url()}experiment/").status_code == 404
+    assert signed_in.get("/experiments/new/", {"from": row.pk}).status_code == 404
+
+
+def test_it_is_measured_again_under_its_new_title(signed_in: Any, member: Any) -> None:
+    row = rows.measured_kernels(member)
+    signed_in.post(f"{row.get_absolute_url()}describe/", {"title": "Mine", "tags": "night", "notes": ""})
+    signed_in.post(f"{row.get_absolute_url()}rerun/")
+    again = Experiment.objects.get(state=State.QUEUED)
+    assert (again.kind, again.title, again.tags, again.document["tokens"]) == (Kind.KERNELS, "Mine", ["night"], [1, 64])
+
+
+def test_a_deleted_table_is_gone_from_the_machine(signed_in: Any, member: Any) -> None:
+    row = rows.measured_kernels(member)
+    signed_in.post(f"{row.get_absolute_url()}delete/")
+    assert row.machine is not None
+    assert signed_in.get(row.machine.get_absolute_url()).context["tables"] == []
+
+
+def test_ceilings_of_experiments_count_too(signed_in: Any, member: Any) -> None:
+    row = rows.run(member)
+    queue.begin_ingest(queue.fence_of(row))
+    measured = make.result(make.experiment()).model_copy(update={"ceilings": {"2": make.ceilings(31.5, day=4)}})
+    ingest.ingest(queue.fence_of(row), measured, row.machine)
+    rows.done(member)  # of a version that measured none
+    assert row.machine is not None
+    assert "2026-03-04 02:00 UTC 2 31.5 GB/s" in words(signed_in.get(row.machine.get_absolute_url()))
+
+
+@pytest.mark.parametrize("count", [2, 9])
+def test_the_queries_do_not_grow(signed_in: Any, member: Any, count: int, django_assert_num_queries: Any) -> None:
+    made = [rows.measured_kernels(member, make.table(day=day + 1)) for day in range(count)]
+    assert made[0].machine is not None
+    with django_assert_num_queries(10):  # session, user; machine, its states, what runs, recent; tables, what waits,
+        signed_in.get(made[0].machine.get_absolute_url())  # ceilings, the two that are compared
+    with django_assert_num_queries(3):  # session, user; the row with its machine
+        signed_in.get(made[0].get_absolute_url())

@@ -1,0 +1,72 @@
+"""What an attempt runs, by the kind of its row. All else about an attempt is the same for every kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench_worker.kernel_report import Table
+from bench_worker.result import Result
+from webapp.experiments import attempts
+from webapp.experiments.models import Experiment, Kind
+from webapp.traces.store import trace_files
+
+#: What the table takes for one size at most: rounds over all backends, and tuning ``auto``.
+SECONDS_A_SIZE = 60.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """``arguments``: of the measuring program, for a row and the directory of its attempt; what the program reads
+    beside the row's document is put there. ``seconds`` bounds the measuring itself. ``outcome``: what its result is."""
+
+    arguments: Callable[[Experiment, Path], list[str]]
+    seconds: Callable[[Experiment], float]
+    outcome: type[Result] | type[Table]
+
+
+def of(row: Experiment) -> Job:
+    return JOBS[Kind(row.kind)]
+
+
+def _run(row: Experiment, directory: Path) -> list[str]:
+    file, result, traces = (directory / name for name in (attempts.EXPERIMENT, attempts.RESULT, attempts.TRACES))
+    traces.mkdir(exist_ok=True)
+    trace_files(row.document["base"]["workload"]["trace"], traces)
+    return ["run", str(file), "--out", str(result), "--traces", str(traces), "--stop-on-eof"]
+
+
+def _run_seconds(row: Experiment) -> float:
+    return float(row.document["measure"]["max_seconds"])
+
+
+def _kernels(row: Experiment, directory: Path) -> list[str]:
+    return [*kernels_command(row), "--out", str(directory / attempts.RESULT)]
+
+
+def kernels_command(row: Experiment) -> list[str]:
+    """The arguments that measure the same table again."""
+    asked = row.document
+    tokens = ",".join(map(str, asked["tokens"]))
+    return [
+        "kernels",
+        "--model",
+        asked["model"],
+        "--tokens",
+        tokens,
+        "--dtype",
+        asked["dtype"],
+        "--load",
+        asked["load"],
+    ]
+
+
+def _kernels_seconds(row: Experiment) -> float:
+    return SECONDS_A_SIZE * len(row.document["tokens"])
+
+
+JOBS = {
+    Kind.EXPERIMENT: Job(_run, _run_seconds, Result),
+    Kind.KERNELS: Job(_kernels, _kernels_seconds, Table),
+}

@@ -1,0 +1,151 @@
+"""How steady an experiment's runs were, how near they came to the machine's limit, and which kernels ran (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from bench_worker.noise import DRIFT, MIN_SAMPLES, MODE_GAP, NOISY_SPREAD
+from bench_worker.result import STAGES, Choice, GraphTimes, Limit, Noise, Summary
+
+#: What `section` reads of a run.
+READ = ("variant", "condition", "summary", "noise", "choices", "refused", "graphs")
+#: Graphics processors, by name, on which tests/gpu/check.sh has passed for this version.
+VERIFIED_GPUS: frozenset[str] = frozenset()
+
+#: The rule of each label, in one line; docs/measurement.md has the whole.
+RULES = {
+    "steady": "None of the others.",
+    "noisy": f"A step's time spreads by more than {NOISY_SPREAD:.0%} (robust standard deviation).",
+    "drifting": f"Steps went one way, and the last quarter differs from the first by {DRIFT:.0%} or more.",
+    "bimodal": f"Step times fall into two separate groups, {MODE_GAP:.0%} or more apart.",
+    "unknown": f"Fewer than {MIN_SAMPLES} steps can be compared with others of as many tokens.",
+}
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A timed run against the machine; ``limits`` stand in the order of the section's stages."""
+
+    name: str
+    summary: Summary
+    noise: Noise | None
+    limits: list[Limit | None]
+
+
+class Tried(NamedTuple):
+    """What ``auto`` chose at one size of step, with the times of its candidates in the order of the table."""
+
+    choice: Choice
+    times_us: list[float | None]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What ``auto`` did in one variant."""
+
+    variant: str
+    candidates: list[str]
+    sizes: list[Tried]
+
+
+@dataclass(frozen=True)
+class Section:
+    """``rules`` are those of the labels that occur; ``refused``: backends that ``auto`` could not take, and why."""
+
+    runs: list[Judged]
+    stages: list[str]
+    rules: dict[str, str]
+    chosen: list[Chosen]
+    refused: dict[str, str]
+    graphs: list[tuple[str, GraphTimes]]
+    unverified: bool
+
+    @property
+    def has_limits(self) -> bool:
+        return any(limit for run in self.runs for limit in run.limits)
+
+    @property
+    def has_idle(self) -> bool:
+        return any(run.summary.device_idle_share is not None for run in self.runs)
+
+    @property
+    def sentence(self) -> str:
+        """How many runs were steady, and which were not."""
+        labels = [(run.name, run.noise.label) for run in self.runs if run.noise is not None]
+        if not labels:
+            return "These runs don't tell how steady they were."
+        others = [f"{name} {label}" for name, label in labels if label != "steady"]
+        if not others:
+            return "The run was steady." if len(labels) == 1 else f"All {len(labels)} runs were steady."
+        found = f"{len(labels) - len(others)} of {len(labels)} runs were steady"
+        return f"{found}; {', '.join(others)}." if len(others) <= 3 else f"{found}."
+
+
+def section(runs: Sequence[Mapping[str, Any]], environment: Mapping[str, Any]) -> Section | None:
+    """``runs``: what a result says of each; None where none has times. ``environment``: the machine's."""
+    timed = [run for run in runs if run["summary"] is not None]
+    if not timed:
+        return None
+    summaries = [Summary.model_validate(run["summary"]) for run in timed]
+    stages = [stage for stage in STAGES if any(stage in summary.limits for summary in summaries)]
+    judged = [
+        Judged(
+            name=f"{run['variant']} at {run['condition']}",
+            summary=summary,
+            noise=run["noise"] and Noise.model_validate(run["noise"]),
+            limits=[summary.limits.get(stage) for stage in stages],
+        )
+        for run, summary in zip(timed, summaries, strict=True)
+    ]
+    labels = {run.noise.label for run in judged if run.noise is not None}
+    return Section(
+        runs=judged,
+        stages=stages,
+        rules={label: rule for label, rule in RULES.items() if label in labels},
+        chosen=_chosen(timed),
+        refused={name: reason for run in timed for name, reason in run["refused"].items()},
+        graphs=[
+            (judge.name, GraphTimes.model_validate(run["graphs"]))
+            for judge, run in zip(judged, timed, strict=True)
+            if run["graphs"]
+        ],
+        unverified=is_unverified(environment),
+    )
+
+
+def is_unverified(environment: Mapping[str, Any]) -> bool:
+    """Whether the machine measures on a GPU for which no check has passed."""
+    return not {gpu["name"] for gpu in environment.get("gpus", [])} <= VERIFIED_GPUS
+
+
+def _chosen(runs: Sequence[Mapping[str, Any]]) -> list[Chosen]:
+    """The choices of each variant, which its runs at all corners share."""
+    by_variant = {run["variant"]: list(map(Choice.model_validate, run["choices"])) for run in runs if run["choices"]}
+    found = []
+    for variant, choices in by_variant.items():
+        candidates = sorted({name for choice in choices for name in choice.layer_us})
+        sizes = [Tried(choice, [choice.layer_us.get(name) for name in candidates]) for choice in choices]
+        found.append(Chosen(variant, candidates, sizes))
+    return found
+
+
+class Floor(NamedTuple):
+    """A stage of one run, or a part of one, against its floor."""
+
+    name: str
+    stage: str
+    is_part: bool
+    us: float
+    limit: Limit
+
+
+def floors(summary: Summary) -> list[Floor]:
+    """Every stage that has a floor, in order, each followed by its parts."""
+    found = [
+        Floor(name, name.partition(".")[0], "." in name, summary.stage_us[name], limit)
+        for name, limit in summary.limits.items()
+        if name in summary.stage_us
+    ]
+    return sorted(found, key=lambda floor: (STAGES.index(floor.stage), floor.is_part))
