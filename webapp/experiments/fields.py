@@ -39,6 +39,7 @@ class Ask:
 ASKS = (
     Ask("model", "base.model", "what", "choice", "Model", "olmoe-1b-7b"),
     Ask("layers", "base.layers", "what", "number", "MoE layers", "1"),
+    Ask("experts", "base.kernels.experts", "what", "choice", "Expert kernels"),
     Ask("dtype", "base.kernels.dtype", "what", "choice", "Number format"),
     Ask("fusion", "base.kernels.fusion", "what", "choice", "Fusion"),
     Ask("top_k", "base.routing.top_k", "what", "number", "Experts a token"),

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from bench_worker.ceilings import Ceiling, Ceilings
 from bench_worker.kernel_report import Row, Table
 from webapp.experiments import fingerprints
+from webapp.experiments.backends import bare
 from webapp.experiments.fingerprints import Change
 from webapp.experiments.kernels import is_unverified
 from webapp.ui.formatting import MISSING, number
@@ -104,7 +105,7 @@ def grid(table: Table) -> Grid:
         table=table,
         sizes=sizes,
         lines=[(name, [_cell(found.get((name, size))) for size in sizes]) for name in there],
-        away={row.backend: row.reason or "" for row in table.rows if row.backend not in there},
+        away={row.backend: bare(row.reason or "") for row in table.rows if row.backend not in there},
     )
 
 

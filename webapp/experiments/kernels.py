@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from bench_worker.noise import DRIFT, MIN_SAMPLES, MODE_GAP, NOISY_SPREAD
 from bench_worker.result import STAGES, Choice, GraphTimes, Limit, Noise, Summary
+from webapp.experiments.backends import bare
 
 #: What `section` reads of a run.
 READ = ("variant", "condition", "summary", "noise", "choices", "refused", "graphs")
@@ -105,7 +106,7 @@ def section(runs: Sequence[Mapping[str, Any]], environment: Mapping[str, Any]) -
         stages=stages,
         rules={label: rule for label, rule in RULES.items() if label in labels},
         chosen=_chosen(timed),
-        refused={name: reason for run in timed for name, reason in run["refused"].items()},
+        refused={name: bare(reason) for run in timed for name, reason in run["refused"].items()},
         graphs=[
             (judge.name, GraphTimes.model_validate(run["graphs"]))
             for judge, run in zip(judged, timed, strict=True)

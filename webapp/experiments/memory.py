@@ -15,7 +15,7 @@ from django.conf import settings
 from bench_worker import capacity
 from bench_worker.planning import Condition, memory_needed, refuse_what_does_not_fit, requests_of
 from bench_worker.spec import Experiment
-from webapp.experiments import machines
+from webapp.experiments import backends, machines
 from webapp.experiments.estimate import Estimate, estimate
 from webapp.experiments.models import Machine
 from webapp.traces.store import trace_files
@@ -45,12 +45,15 @@ class Outlook:
 
 
 def check(experiment: Experiment, pool: str | None = None) -> None:
-    """Raise `SpecError` where the trace can't give the requests, and `DoesNotFit` where every machine is too small.
+    """Raise `SpecError` where the trace can't give the requests or no machine has the kernels, and `DoesNotFit` where
+    every machine is too small.
 
-    A pool whose machines are not known yet finds nothing too large here; its worker will.
+    A pool whose machines are not known yet finds nothing missing or too large here; its worker will.
     """
     conditions = conditions_of(experiment)
-    machine = largest_machine(pool)
+    known = machines.of_pool(pool or settings.MOESCOPE_POOL)
+    backends.refuse(experiment, backends.reports([machine.details for machine in known]))
+    machine = _largest(known)
     if machine is not None:
         refuse_what_does_not_fit(conditions, device_bytes(machine.details))
 
@@ -84,7 +87,10 @@ def conditions_of(experiment: Experiment) -> list[Condition]:
 
 
 def largest_machine(pool: str | None = None) -> Machine | None:
-    known = machines.of_pool(pool or settings.MOESCOPE_POOL)
+    return _largest(machines.of_pool(pool or settings.MOESCOPE_POOL))
+
+
+def _largest(known: list[Machine]) -> Machine | None:
     return max(known, key=lambda machine: device_bytes(machine.details), default=None)
 
 

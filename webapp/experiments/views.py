@@ -12,7 +12,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from django.views.decorators.vary import vary_on_headers
 
 from bench_worker import spec
-from webapp.experiments import export, kernel_page, machines, memory, page, queue
+from webapp.experiments import backends, export, kernel_page, machines, memory, page, queue
 from webapp.experiments.filters import ExperimentFilter
 from webapp.experiments.forms import DocumentForm, ExperimentForm
 from webapp.experiments.kernels_form import KernelsForm
@@ -70,6 +70,7 @@ def new(request: HttpRequest) -> HttpResponse:
         "as_json": isinstance(form, DocumentForm),
         "source": source,
         "outlook": form.outlook(memory.outlook),
+        **_missing(form),
     }
     return render(request, "experiments/new.html", context, status=422 if form.is_bound and form.errors else 200)
 
@@ -79,7 +80,7 @@ def plan(request: HttpRequest) -> HttpResponse:
     """What the experiment would take as the form stands now; nothing is queued."""
     as_json = request.GET.get("as") == "json"
     form = _kind(as_json)(request.POST, library=traces_library(), pools=machines.pools())
-    context = {"form": form, "as_json": as_json, "outlook": form.outlook(memory.outlook)}
+    context = {"form": form, "as_json": as_json, "outlook": form.outlook(memory.outlook), **_missing(form)}
     return render(request, "experiments/new.html#plan", context)
 
 
@@ -153,6 +154,16 @@ def _context(request: HttpRequest, pk: int) -> dict[str, object]:
 
 def _kind(as_json: bool) -> type[DocumentForm] | type[ExperimentForm]:
     return DocumentForm if as_json else ExperimentForm
+
+
+def _missing(form: DocumentForm | ExperimentForm) -> dict[str, Any]:
+    """The expert kernels that the form offers and the machines of its pool can't run."""
+    if isinstance(form, DocumentForm):
+        return {}
+    known = machines.of_pool(form.pool_name or settings.MOESCOPE_POOL)
+    reports = backends.reports([machine.details for machine in known])
+    experts, fusion = (str(form[name].value()) for name in ("experts", "fusion"))
+    return {"missing": backends.missing(reports, experts, fusion), "num_machines": len(known)}
 
 
 def _source(request: HttpRequest) -> Experiment | None:

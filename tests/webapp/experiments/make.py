@@ -194,3 +194,17 @@ def table(
         model=model, dtype=dtype, load="uniform", environment=MACHINE | {"flags": []} | environment,
         ceilings={"2": measured}, meanwhile=measured, rows=rows,
     )  # fmt: skip
+
+
+def backends(*away: str) -> dict[str, dict[str, str | None]]:
+    """What a machine reports of its expert backends, where those called ``away`` are not installed."""
+    names = ("auto", "deepspeed", "zentorch", "padded", "loop", "deepspeed_layer")
+    whole = "kernels.fusion: 'whole' is not something {!r} can do; use none or gate_up"
+    found: dict[str, dict[str, str | None]] = {}
+    for name in names:
+        found[name] = dict.fromkeys(("none", "gate_up", "whole"))
+        if name not in ("auto", "zentorch"):
+            found[name]["whole"] = whole.format(name)
+        if name in away:
+            found[name] = dict.fromkeys(found[name], f"kernels.experts: {name!r} can't run: it is not installed here")
+    return found

@@ -87,7 +87,7 @@ def test_what_auto_chose_is_shown_once_a_variant_with_all_its_candidates() -> No
     assert [one.variant for one in made.chosen] == ["gate_up", "none"]
     assert made.chosen[0].candidates == ["deepspeed", "loop", "zentorch"]
     assert [size.times_us for size in made.chosen[0].sizes] == [[14.0, None, 9.0], [90.0, 80.0, None]]
-    assert made.refused == reason
+    assert made.refused == {"padded": "'whole' is not something 'padded' can do; use none or gate_up"}
 
 
 def test_graphs_and_device_idle_are_shown_where_there_are_any() -> None:

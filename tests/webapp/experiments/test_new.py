@@ -344,6 +344,57 @@ def test_the_values_of_a_closed_field_are_named(signed_in: Any) -> None:
     assert 'id="id_vary_values_helptext" hx-swap-oob="true"' in response.content.decode()
 
 
+# Which kernels
+
+WITHOUT = make.MACHINE | {"backends": make.backends("zentorch")}
+AWAY = "can't run: it is not installed here"
+
+
+def missing(response: Any) -> list[tuple[str, str, bool]]:
+    return [(one.field, one.value, one.everywhere) for one in response.context["missing"]]
+
+
+def test_kernels_that_no_machine_of_the_pool_can_run_are_listed_with_why(signed_in: Any) -> None:
+    assert missing(signed_in.get(NEW)) == []
+    machines.register_this(WITHOUT, "default")
+    response = signed_in.get(NEW)
+    assert missing(response) == [("experts", "zentorch", True), ("fusion", "whole", True)]
+    page = unescape(response.content.decode())
+    assert ">'zentorch' can't run: it is not installed here.</li>" in page
+    assert 'data-field="experts" data-value="zentorch" data-everywhere' in page
+
+
+def test_the_list_follows_the_chosen_kernels_and_pool(signed_in: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    machines.register_this(WITHOUT, "default")
+    machines.register_this(make.MACHINE | {"backends": make.backends()}, "cuda")
+    monkeypatch.setattr(machines.socket, "gethostname", lambda: "another")
+    machines.register_this(WITHOUT, "cuda")
+    assert missing(signed_in.post(PLAN, texts(experts="zentorch", pool="default"))) == [("experts", "zentorch", True)]
+    part = signed_in.post(PLAN, texts(experts="zentorch", pool="cuda"))
+    assert missing(part) == [("experts", "zentorch", False)]
+    assert "On 1 of 2 machines: " in part.content.decode()
+
+
+def test_kernels_that_can_not_run_are_refused_beside_their_field(signed_in: Any) -> None:
+    machines.register_this(WITHOUT, "default")
+    response = signed_in.post(NEW, texts(experts="zentorch"))
+    assert errors_at(response, "experts") == [f"'zentorch' {AWAY}"]
+    response = signed_in.post(NEW, texts(experts="loop", fusion="whole"))
+    assert errors_at(response, "fusion") == ["'whole' is not something 'loop' can do; use none or gate_up"]
+    response = signed_in.post(NEW, texts(vary_field="kernels.experts", vary_values="loop, zentorch"))
+    assert errors_at(response, "vary_values") == [f"'zentorch' {AWAY}"]
+    assert not Experiment.objects.exists()
+    signed_in.post(NEW, texts(experts="auto"))
+    assert Experiment.objects.get().document["base"]["kernels"]["experts"] == "auto"
+
+
+def test_a_document_is_refused_in_the_same_words(signed_in: Any) -> None:
+    machines.register_this(WITHOUT, "default")
+    base = {"model": "olmoe-1b-7b", "kernels": {"experts": "zentorch"}}
+    response = signed_in.post(AS_JSON, {"document": json.dumps(make.document(base=base, vary=None))})
+    assert errors_at(response, "document") == [f"base.kernels.experts: 'zentorch' {AWAY}"]
+
+
 def test_it_asks_to_sign_in(client: Any) -> None:
     assert client.get(NEW).status_code == 302
     assert client.post(NEW, texts()).status_code == 302
@@ -373,9 +424,11 @@ def test_the_queries_do_not_grow(
         monkeypatch.setattr(machines.socket, "gethostname", lambda number=number: f"host {number}")
         machines.register_this(make.MACHINE, f"pool {number % 3}")
         row = queue.enqueue(make.experiment(), author=member)
-    with django_assert_num_queries(7):  # session, user; traces, pools; the trace, the pool's machines, those like it
+    with django_assert_num_queries(
+        8
+    ):  # session, user; traces, pools; the trace, the pool's machines twice, those like it
         signed_in.get(NEW)
-    with django_assert_num_queries(7):
+    with django_assert_num_queries(8):
         signed_in.post(PLAN, texts())
-    with django_assert_num_queries(8):  # and the experiment to start from
+    with django_assert_num_queries(8):  # and the experiment to start from, whose kernels the document asks for
         signed_in.get(f"{NEW}?from={row.pk}")

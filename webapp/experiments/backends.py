@@ -1,0 +1,71 @@
+"""Which expert kernels the machines of a pool can run, by what their workers reported. Pure.
+
+A report is ``backends`` of a machine's details: for each value of ``kernels.experts`` and of ``kernels.fusion`` why the
+two can't run there, or null where they can. A machine without one is taken to run everything; its worker will say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from bench_worker.spec import Experiment, SpecError
+
+Report = Mapping[str, Mapping[str, str | None]]
+EXPERTS, FUSION = "kernels.experts", "kernels.fusion"
+
+
+class Missing(NamedTuple):
+    """A value of the form's ``field`` that can't run on ``machines`` of the pool's, and why."""
+
+    field: str
+    value: str
+    reason: str
+    machines: int
+    everywhere: bool
+    chosen: bool
+
+
+def reports(machines: Sequence[Mapping[str, Any]]) -> list[Report]:
+    """The report of each machine, from its details."""
+    return [details.get("backends", {}) for details in machines]
+
+
+def missing(reports: Sequence[Report], experts: str, fusion: str) -> list[Missing]:
+    """What can't run on some machine or on any: backends, and fusions of the backend that is chosen."""
+    found = []
+    for name in dict.fromkeys(name for report in reports for name in report):
+        # a backend is missing where it can run with no fusion at all
+        reasons = [next(iter(ways.values())) for report in reports if (ways := report.get(name)) and all(ways.values())]
+        if reasons:
+            found.append(_missing("experts", name, reasons, len(reports), name == experts))
+    if any(one.value == experts and one.everywhere for one in found):
+        return found
+    for way in dict.fromkeys(way for report in reports for way in report.get(experts, {})):
+        reasons = [reason for report in reports if (reason := report.get(experts, {}).get(way))]
+        if len(reasons) == len(reports):
+            found.append(_missing("fusion", way, reasons, len(reports), way == fusion))
+    return found
+
+
+def _missing(field: str, value: str, reasons: Sequence[str | None], machines: int, chosen: bool) -> Missing:
+    return Missing(field, value, bare(reasons[0] or ""), len(reasons), len(reasons) == machines, chosen)
+
+
+def bare(reason: str) -> str:
+    """A reason without the name of the field that it begins with, where that is one of the kernels'."""
+    field, _, sentence = reason.partition(": ")
+    return sentence if field.startswith("kernels.") else reason
+
+
+def refuse(experiment: Experiment, reports: Sequence[Report]) -> None:
+    """Raise `SpecError`, in the measuring program's words, for the first variant that no machine can run."""
+    varied = experiment.vary.field if experiment.vary else None
+    for _, spec in experiment.variants():
+        kernels = spec.kernels
+        reasons = [report.get(kernels.experts, {}).get(kernels.fusion) for report in reports]
+        if not reasons or not all(reasons):
+            continue
+        field, _, message = (reasons[0] or "").partition(": ")
+        value = kernels.fusion if field == FUSION else kernels.experts
+        raise SpecError("vary.values" if field == varied else f"base.{field}", value, message)
