@@ -125,11 +125,17 @@ def changes(before: Table, after: Table) -> Changes:
         for name in dict.fromkeys(row.backend for row in after.rows)
     ]
     return Changes(
-        facts=fingerprints.changes(before.environment, after.environment),
+        facts=[*_meanwhile(before, after), *fingerprints.changes(before.environment, after.environment)],
         ceilings=_moved_ceilings(rates(_calibrated(before)), rates(_calibrated(after))),
         sizes=common,
         moved=[line for line in moved if any(ratio is not None for ratio in line.ratios)],
     )
+
+
+def _meanwhile(before: Table, after: Table) -> list[Change]:
+    """What else happened on the machine, where that makes one of the two doubtful."""
+    old, new = (" ".join(table.environment.get("flags", [])) for table in (before, after))
+    return [Change("Meanwhile", old or MISSING, new or MISSING)] if old or new else []
 
 
 def _ratio(before: float | None, after: float | None) -> float | None:

@@ -34,6 +34,11 @@ class Judged:
     noise: Noise | None
     limits: list[Limit | None]
 
+    @property
+    def rule(self) -> str:
+        """The rule of the run's label, in one line."""
+        return RULES[self.noise.label] if self.noise else ""
+
 
 class Tried(NamedTuple):
     """What ``auto`` chose at one size of step, with the times of its candidates in the order of the table."""
@@ -53,11 +58,10 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Section:
-    """``rules`` are those of the labels that occur; ``refused``: backends that ``auto`` could not take, and why."""
+    """``refused``: backends that ``auto`` could not take, and why."""
 
     runs: list[Judged]
     stages: list[str]
-    rules: dict[str, str]
     chosen: list[Chosen]
     refused: dict[str, str]
     graphs: list[tuple[str, GraphTimes]]
@@ -77,6 +81,8 @@ class Section:
         labels = [(run.name, run.noise.label) for run in self.runs if run.noise is not None]
         if not labels:
             return "These runs don't tell how steady they were."
+        if all(label == "unknown" for _, label in labels):
+            return f"Too few steps to say how steady the run{'s were' if len(labels) > 1 else ' was'}."
         others = [f"{name} {label}" for name, label in labels if label != "steady"]
         if not others:
             return "The run was steady." if len(labels) == 1 else f"All {len(labels)} runs were steady."
@@ -100,11 +106,9 @@ def section(runs: Sequence[Mapping[str, Any]], environment: Mapping[str, Any]) -
         )
         for run, summary in zip(timed, summaries, strict=True)
     ]
-    labels = {run.noise.label for run in judged if run.noise is not None}
     return Section(
         runs=judged,
         stages=stages,
-        rules={label: rule for label, rule in RULES.items() if label in labels},
         chosen=_chosen(timed),
         refused={name: bare(reason) for run in timed for name, reason in run["refused"].items()},
         graphs=[

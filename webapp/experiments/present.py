@@ -21,6 +21,7 @@ PHASES = {
     "warmup": "warming up",
     "measure": "measuring",
     "calibrate": "measuring what the machine can do at best",
+    "tune": "measuring what auto may choose from",
     "sizes": "measuring every backend, one number of tokens after the other",
     "write": "writing the result",
 }

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from bench_worker.kernel_report import Table, ask
+from bench_worker.result import Choice, GraphTimes
 from tests.webapp.experiments import make, rows
 from tests.webapp.experiments.rows import MACHINE, text_of, title_of
 from webapp.experiments import ingest, machines, queue
+from webapp.experiments.kernels import RULES
 from webapp.experiments.models import Experiment, Kind, Machine, State
 
 pytestmark = pytest.mark.django_db
@@ -218,3 +220,42 @@ def test_the_queries_do_not_grow(signed_in: Any, member: Any, count: int, django
         signed_in.get(made[0].machine.get_absolute_url())  # ceilings, the two that are compared
     with django_assert_num_queries(3):  # session, user; the row with its machine
         signed_in.get(made[0].get_absolute_url())
+
+
+def test_an_experiment_says_how_steady_its_runs_were_and_how_near_to_the_limit(signed_in: Any, member: Any) -> None:
+    text = words(signed_in.get(rows.done(member).get_absolute_url()))
+    assert "none at 1×16 drifting." in text
+    assert "3 of 4 runs were steady" in text
+    assert f"drifting {RULES['drifting']}" in text
+    assert "gate_up at 1×16 – 20% overhead 90% memory 40% overhead" in text
+    assert "route 36.0 µs 6.00 µs 20% overhead route.gate 24.0 µs 5.00 µs 25% overhead" in text
+    assert "What auto chose" not in text
+    assert "CUDA graphs" not in text
+
+
+def test_a_chip_stands_beside_the_step_time_only_where_a_run_was_not_steady(signed_in: Any, member: Any) -> None:
+    page = signed_in.get(rows.done(member).get_absolute_url()).content.decode()
+    assert page.count('<a class="noise"') == 1
+    assert '<a class="noise" data-noise="drifting" href="#steady"' in page
+
+
+def test_an_experiment_shows_flags_choices_graphs_and_what_is_not_verified(signed_in: Any, member: Any) -> None:
+    row = rows.run(member)
+    made = make.result(make.experiment())
+    choice = Choice(tokens=64, backend="zentorch", fusion="whole", layer_us={"zentorch": 9.0, "deepspeed": 14.0})
+    refused = {"padded": "kernels.fusion: 'whole' is not something 'padded' can do; use none or gate_up"}
+    graphs = GraphTimes(sampled_steps=9, eager_us=200.0, graph_us=80.0)
+    run = made.runs[0].model_copy(update={"choices": [choice], "refused": refused, "graphs": graphs})
+    environment = MACHINE | {
+        "gpus": [{"name": "NVIDIA H200", "memory_bytes": 141e9}],
+        "flags": ["Other processes took 40% of the processors meanwhile."],
+    }
+    queue.begin_ingest(queue.fence_of(row))
+    measured = made.model_copy(update={"runs": [run, *made.runs[1:]], "environment": environment})
+    ingest.ingest(queue.fence_of(row), measured, row.machine)
+    text = words(signed_in.get(row.get_absolute_url()))
+    assert "Other processes took 40% of the processors meanwhile." in text
+    assert "Not verified on GPU" in text
+    assert "What auto chose Tokens of a step Chosen deepspeed zentorch 64 zentorch, whole 14.0 µs 9.00 µs" in text
+    assert "padded was no candidate: 'whole' is not something 'padded' can do; use none or gate_up." in text
+    assert "gate_up at 1×16 200 µs 80.0 µs 9" in text

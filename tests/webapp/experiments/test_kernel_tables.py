@@ -56,6 +56,12 @@ def test_what_changed_between_two_tables_is_told_in_times_ceilings_and_facts() -
     assert changes.sentence == "Of 10 times, 10 slower by more than 5%."
 
 
+def test_what_makes_one_of_the_two_doubtful_comes_first() -> None:
+    busy = "Other processes took 40% of the processors meanwhile."
+    changes = kernel_tables.changes(make.table(), make.table(flags=[busy], cores=4))
+    assert changes.facts == [Change("Meanwhile", "–", busy), Change("Cores", "2", "4")]
+
+
 def test_faster_and_slower_are_counted_apart() -> None:
     before, after = make.table(tokens=[1]), make.table(tokens=[1])
     by = {"loop": 0.5, "padded": 2.0, "deepspeed": 1.04}

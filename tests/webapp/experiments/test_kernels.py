@@ -32,7 +32,7 @@ def section(*labels: str | None, **changes: Any) -> kernels.Section:
 
 @pytest.mark.parametrize("label", LABELS)
 def test_every_label_has_its_rule_in_one_line(label: str) -> None:
-    assert section(label).rules == {label: kernels.RULES[label]}
+    assert section(label).runs[0].rule == kernels.RULES[label]
     assert kernels.RULES[label].endswith(".")
 
 
@@ -51,6 +51,9 @@ def test_the_rules_quote_the_limits_that_decide() -> None:
         (("steady",) * 4, "All 4 runs were steady."),
         (("steady", "noisy"), "1 of 2 runs were steady; none at 1×16 noisy."),
         (("bimodal", "noisy", "drifting", "unknown"), "0 of 4 runs were steady."),
+        (("unknown",), "Too few steps to say how steady the run was."),
+        (("unknown", "unknown"), "Too few steps to say how steady the runs were."),
+        (("steady", "unknown"), "1 of 2 runs were steady; none at 1×16 unknown."),
         ((None, None), "These runs don't tell how steady they were."),
     ],
 )
