@@ -32,10 +32,11 @@ def cancel(request: HttpRequest, pk: int) -> HttpResponse:
 def rerun(request: HttpRequest, pk: int) -> HttpResponse:
     """Queue the same document again, as an experiment of its own; what can't run any more is refused."""
     row = visible(pk)
-    if row.kind == Kind.KERNELS:
-        asked_for = Asked.model_validate(row.document)
-        return redirect(queue.enqueue_kernels(asked_for, author=member(request), pool=row.pool, tags=row.tags))
     try:
+        if row.kind == Kind.KERNELS:
+            table = Asked.model_validate(row.document)
+            memory.check_kernels(table, row.pool)
+            return redirect(queue.enqueue_kernels(table, author=member(request), pool=row.pool, tags=row.tags))
         asked = spec.Experiment.model_validate(row.document, context=traces_library())
         memory.check(asked, row.pool)
     except (SpecError, DoesNotFit) as error:

@@ -9,7 +9,7 @@ from django import forms
 
 from bench_worker import models
 from bench_worker.errors import DoesNotFit
-from bench_worker.kernel_report import Asked, ask, need
+from bench_worker.kernel_report import Asked, ask
 from bench_worker.spec import SpecError
 from bench_worker.spec_fields import Dtype
 from webapp.experiments import memory
@@ -61,11 +61,9 @@ class KernelsForm(forms.Form):
                 self.add_error(FIELDS.get(problem.field), problem.message)
 
     def fits(self, pool: str) -> bool:
-        """Whether a machine of ``pool`` has the memory, as far as it is known; the form says why not."""
-        machine = memory.largest_machine(pool)
-        if machine is not None:
-            try:
-                need(self.asked.spec, self.asked.tokens, memory.device_bytes(machine.details))
-            except DoesNotFit as error:
-                self.add_error(None, str(error))
+        """Whether a machine of ``pool`` has the memory, as far as that is known; the form says why not."""
+        try:
+            memory.check_kernels(self.asked, pool)
+        except DoesNotFit as error:
+            self.add_error(None, str(error))
         return not self.errors

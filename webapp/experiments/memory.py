@@ -12,7 +12,7 @@ from typing import Any
 
 from django.conf import settings
 
-from bench_worker import capacity
+from bench_worker import capacity, kernel_report
 from bench_worker.planning import Condition, memory_needed, refuse_what_does_not_fit, requests_of
 from bench_worker.spec import Experiment
 from webapp.experiments import backends, machines
@@ -56,6 +56,13 @@ def check(experiment: Experiment, pool: str | None = None) -> None:
     machine = _largest(known)
     if machine is not None:
         refuse_what_does_not_fit(conditions, device_bytes(machine.details))
+
+
+def check_kernels(asked: kernel_report.Asked, pool: str) -> None:
+    """Raise `DoesNotFit` where every machine of ``pool`` is too small for the table of kernels."""
+    machine = largest_machine(pool)
+    if machine is not None:
+        kernel_report.need(asked.spec, asked.tokens, device_bytes(machine.details))
 
 
 def outlook(experiment: Experiment, pool: str | None = None) -> Outlook:

@@ -13,7 +13,7 @@ from django.core.management import CommandError, call_command
 from bench_worker.result import Result
 from tests.webapp.experiments import make
 from webapp.experiments import launch, machines, queue
-from webapp.experiments.management.commands import bench
+from webapp.experiments.management import queueing
 from webapp.experiments.models import Experiment, State
 from webapp.experiments.perform import perform_next
 
@@ -32,7 +32,7 @@ def worker_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     def work(seconds: float) -> None:
         perform_next("default", lambda: False)
 
-    monkeypatch.setattr(bench.time, "sleep", work)
+    monkeypatch.setattr(queueing.time, "sleep", work)
     monkeypatch.setattr(launch, "PROGRAM", (sys.executable, str(Path(__file__).with_name("fake_worker.py"))))
 
 
@@ -74,7 +74,7 @@ def test_a_failure_is_one_sentence_and_exit_code_1(file: Path, worker_meanwhile:
 
 
 def test_a_canceled_experiment_is_not_done(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench.time, "sleep", lambda s: queue.request_cancel(Experiment.objects.get().pk))
+    monkeypatch.setattr(queueing.time, "sleep", lambda s: queue.request_cancel(Experiment.objects.get().pk))
     with pytest.raises(CommandError, match=r"was canceled") as failed:
         call_command("bench", str(file), "--wait")
     assert failed.value.returncode == 1

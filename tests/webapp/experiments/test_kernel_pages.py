@@ -195,6 +195,14 @@ def test_it_is_measured_again_under_its_new_title(signed_in: Any, member: Any) -
     assert (again.kind, again.title, again.tags, again.document["tokens"]) == (Kind.KERNELS, "Mine", ["night"], [1, 64])
 
 
+def test_what_does_not_fit_any_more_is_not_measured_again(signed_in: Any, member: Any) -> None:
+    row = rows.measured_kernels(member)
+    Machine.objects.update(details=MACHINE | {"memory_bytes": 500_000_000})
+    response = signed_in.post(f"{row.get_absolute_url()}rerun/", follow=True)
+    assert "Not queued: measuring olmoe-1b-7b at 64 tokens needs" in words(response)
+    assert Experiment.objects.count() == 1
+
+
 def test_a_deleted_table_is_gone_from_the_machine(signed_in: Any, member: Any) -> None:
     row = rows.measured_kernels(member)
     signed_in.post(f"{row.get_absolute_url()}delete/")
