@@ -142,7 +142,7 @@ def _or_part(request: HttpRequest, template: str, part: str) -> str:
 
 
 def _context(request: HttpRequest, pk: int) -> dict[str, object]:
-    return page.detail(visible(pk), request.GET.get("run", ""))
+    return page.detail(visible(pk), request.GET.get("run", ""), request.GET.get("corner", ""))
 
 
 def _kind(as_json: bool) -> type[DocumentForm] | type[ExperimentForm]:
