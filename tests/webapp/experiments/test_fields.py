@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench_worker.spec import Experiment, Library, variables
+from bench_worker.spec import Experiment, Library, parse_experiment, variables
 from bench_worker.spec_fields import Routing
 from bench_worker.strategies import STRATEGIES
 from tests.webapp.experiments import make
@@ -91,3 +92,14 @@ def test_the_help_of_the_values_fits_the_variable(field: str, words: str) -> Non
 @pytest.mark.parametrize("group", fields.GROUPS)
 def test_the_example_of_a_group_is_a_value_of_it(group: str) -> None:
     make.experiment(vary={"field": group, "values": fields.values_of(f"[{fields.GROUPS[group]}]")})
+
+
+def test_the_sample_of_all_strategies_is_what_one_click_asks_for() -> None:
+    sample = Path(__file__).parents[3] / "samples" / "seven-strategies.json"
+    asked = parse_experiment(sample.read_bytes())
+    texts = fields.texts_of(asked, Library())
+    assert texts is not None
+    assert texts.items() >= fields.all_strategies().items()
+    assert len(asked.runs()) == 7 * 4
+    assert (texts["model"], texts["requests"], texts["output_tokens"]) == ("olmoe-1b-7b", "8", "16")
+    assert (texts["concurrency"], texts["prompt_tokens"]) == ("1, 16", "128, 2048")
