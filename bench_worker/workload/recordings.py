@@ -9,12 +9,13 @@ Read from the files that others publish, and kept in one compact form, an ``.npz
 - CSV with a row for each layer and expert: ``layer,expert,count``;
 - JSON lines, one a token: its experts ``[L][k]``, alone or as ``{"experts": …, "sequence": …}``.
 
-The dumps of SGLang's expert recorder are read by `bench_worker.workload.sglang`, which needs torch; this module does
-not. Nothing is ever unpickled.
+The dumps of SGLang's expert recorder are read by `bench_worker.workload.sglang_dumps`, which needs torch; this module
+does not. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,16 @@ class Recording:
     def shares(self) -> np.ndarray:
         """Shares [L, E] of each layer's assignments."""
         return self.counts / self.counts.sum(axis=1, keepdims=True)
+
+    @property
+    def content_hash(self) -> str:
+        """SHA-256, in hex, of what is replayed: the same whatever file it came in."""
+        content = hashlib.sha256(str(self.top_k).encode())
+        for values in (self.layers, self.counts, self.ids, self.lengths):
+            if values is not None:
+                content.update(str(values.shape).encode())
+                content.update(values.astype("<i8" if values.ndim < 3 else "<i2").tobytes())
+        return content.hexdigest()
 
     def described(self) -> str:
         """``3 layers of 64 experts``, and how it was recorded."""

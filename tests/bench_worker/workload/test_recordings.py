@@ -79,6 +79,21 @@ def test_counts_of_ids_are_theirs():
     assert recording.described() == "2 layers of 4 experts, 3 tokens one by one"
 
 
+def test_a_recording_is_known_by_what_it_replays_and_not_by_its_file(tmp_path):
+    counted, tokens = from_counts(np.array([[3, 1]]), 1), from_ids(IDS)
+    assert len(counted.content_hash) == 64
+    for recording in (counted, tokens):
+        write_recording(tmp_path / "kept.npz", recording)
+        assert read_recording(tmp_path / "kept.npz").content_hash == recording.content_hash
+    others = [
+        counted, from_counts(np.array([[3, 1]])), from_counts(np.array([[1, 3]]), 1),
+        from_counts(np.array([[3, 1]]), 1, np.array([7])), from_counts(np.array([[3], [1]]), 1),
+        tokens, from_ids(IDS, np.array([1, 2])), from_ids(IDS, num_experts=5), from_ids(IDS[::-1].copy()),
+        from_counts(tokens.counts, tokens.top_k),
+    ]  # fmt: skip
+    assert len({other.content_hash for other in others}) == len(others)
+
+
 def test_rows_that_a_profiling_pass_repeats_are_left_out_and_counted():
     generator = np.random.default_rng(0)
     real = np.argsort(generator.random((300, 2, 8)), axis=2)[:, :, :3]
