@@ -181,7 +181,7 @@ def _table(table: Any, name: str) -> np.ndarray:
 
 def csv_counts(document: str, name: str) -> dict[str, Any]:
     """``counts`` and ``layers`` of a CSV file with a row for each layer and expert; pairs without a row count 0."""
-    reader = csv.reader(io.StringIO(document))
+    reader = csv.reader(io.StringIO(document, newline=None))
     found: dict[tuple[int, int], int] = {}
     try:
         header = [field.strip() for field in next(reader)]

@@ -214,7 +214,16 @@ def _scalar(value: np.ndarray) -> Any:
 
 def _made_of(found: dict[str, Any], name: str, num_experts: int | None) -> Recording:
     """A recording of what a file holds."""
+    for key in ("num_experts", "top_k", "dropped_rows"):
+        value = found.get(key, 0)
+        if type(value) is not int or not 0 <= value <= files.MAX_COUNT:
+            raise RecordingError(f"{name}: {key} is {shown(value)}; it must be a whole number from 0")
+    for key in ("ids", "counts"):
+        if key in found and not isinstance(found[key], np.ndarray):
+            raise RecordingError(f"{name}: {key} are {shown(found[key])}; they must be an array")
     experts = found.get("num_experts") if num_experts is None else num_experts
+    if experts is not None and not 1 <= experts <= MAX_EXPERTS:
+        raise RecordingError(f"{name}: {shown(experts)} experts are not allowed; from 1 to {MAX_EXPERTS:,} are read")
     layers = found.get("layers")
     if "ids" in found:
         made = from_ids(found["ids"], found.get("seq_lens"), experts, layers, name)

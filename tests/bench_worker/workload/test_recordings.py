@@ -3,6 +3,7 @@
 import io
 import json
 import pickle
+import re
 import struct
 import zipfile
 from pathlib import Path
@@ -239,6 +240,29 @@ def test_a_file_that_is_no_recording_gets_one_sentence(data, sentence, tmp_path)
     with pytest.raises(RecordingError) as caught:
         read(tmp_path, data)
     assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("arrays", "sentence"),
+    [
+        ({"ids": IDS, "num_experts": 10**12}, "1000000000000 experts are not allowed; from 1 to 4,096 are read"),
+        ({"counts": [[1, 2]], "num_experts": 0}, "0 experts are not allowed; from 1 to 4,096 are read"),
+        ({"ids": IDS, "num_experts": "many"}, "num_experts is 'many'; it must be a whole number from 0"),
+        ({"counts": [[1, 2]], "top_k": 1.5}, "top_k is 1.5; it must be a whole number from 0"),
+        ({"counts": [[1, 2]], "dropped_rows": -1}, "dropped_rows is -1; it must be a whole number from 0"),
+        ({"ids": 7}, "ids are 7; they must be an array"),
+        ({"counts": "some"}, "counts are 'some'; they must be an array"),
+    ],
+)
+def test_values_of_another_kind_get_one_sentence(arrays, sentence, tmp_path):
+    with pytest.raises(RecordingError, match=f"^load: {re.escape(sentence)}$"):
+        read(tmp_path, npz(**arrays))
+
+
+@pytest.mark.parametrize("experts", [-1, 0, 5000])
+def test_a_number_of_experts_that_no_model_has_is_refused(experts, tmp_path):
+    with pytest.raises(RecordingError, match=f"^load: {experts} experts are not allowed; from 1 to 4,096 are read$"):
+        read(tmp_path, "layer,expert,count\n0,0,1\n", num_experts=experts)
 
 
 def test_a_file_that_is_not_there_or_no_file_gets_one_sentence(tmp_path):
