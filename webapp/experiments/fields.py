@@ -51,6 +51,7 @@ ASKS = (
     Ask("output_tokens", "base.workload.output_tokens", "load", "number", "Output tokens", "16"),
     Ask("profile", "base.load.profile", "load", "choice", "Expert load"),
     Ask("skew", "base.load.skew", "load", "number", "Skew"),
+    Ask("recording", "base.load.recording", "load", "choice", "Recording"),
     Ask("max_batch_tokens", "base.workload.max_batch_tokens", "advanced", "number", "Tokens a step"),
     Ask("threads", "base.kernels.threads", "advanced", "number", "CPU threads"),
     Ask("seed", "base.workload.seed", "advanced", "number", "Seed"),
@@ -60,9 +61,6 @@ ASKS = (
 )
 #: Those that may be the one variable.
 VARIABLES = tuple(ask for ask in ASKS if not ask.path.startswith(("base.workload", "measure")))
-
-#: Values that run on the command line only: the pages hold no recordings of expert load.
-NOT_HERE = {"load.profile": frozenset({"recorded"})}
 
 _NUMBER = re.compile(r"[+-]?(\d+|\d*\.\d+|\d+\.)([eE][+-]?\d+)?")
 
@@ -78,7 +76,7 @@ def choices(path: str) -> list[str]:
         return list(models.presets())
     field = path.removeprefix("base.")
     built = (value for value in get_args(_field(path).annotation) if isinstance(value, str))
-    return [value for value in built if value not in NOT_BUILT.get(field, ()) and value not in NOT_HERE.get(field, ())]
+    return [value for value in built if value not in NOT_BUILT.get(field, ())]
 
 
 def default(path: str) -> str:

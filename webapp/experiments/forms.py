@@ -20,6 +20,7 @@ from webapp.experiments.fields import ASKS, VARIABLES, Ask
 from webapp.experiments.memory import Outlook
 
 NOTHING_VARIES = "nothing: one variant"
+NO_RECORDING = "none"
 MAX_TAGS = 10
 
 
@@ -228,6 +229,8 @@ def _field(ask: Ask, library: Library) -> forms.CharField:
     widget: forms.Widget | None = None
     if ask.name == "trace":
         widget = forms.Select(choices=_same([*GENERATORS, *sorted(library.traces)]))
+    elif ask.name == "recording":
+        widget = forms.Select(choices=[("", NO_RECORDING), *_same(sorted(library.recordings))])
     elif ask.kind == "choice":
         widget = forms.Select(choices=_same(fields.choices(ask.path)))
     elif ask.kind == "bool":

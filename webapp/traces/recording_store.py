@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -84,9 +84,10 @@ def import_recording(
     return recording, True
 
 
-def loads_of(names: Collection[str]) -> dict[str, loads.Recording]:
+def loads_of(names: Iterable[str | None]) -> dict[str, loads.Recording]:
     """The counted loads of the recordings called ``names``, those that there are."""
-    entries = Recording.objects.filter(name__in=names).defer("content") if names else ()
+    asked = {name for name in names if name is not None}
+    entries = Recording.objects.filter(name__in=asked).defer("content") if asked else ()
     return {entry.name: entry.load() for entry in entries}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -91,6 +92,32 @@ def trace_files(name: str, directory: Path, count: int | None = None) -> dict[st
     file = directory / f"{name}.csv"
     write_trace(file, map(Request._make, np.frombuffer(packed, RECORD).tolist()))
     return {name: file}
+
+
+def held_trace(name: str) -> Trace | None:
+    """The imported trace of that name, which nobody deletes before the transaction ends; None for another one."""
+    if name in GENERATORS:
+        return None
+    return Trace.objects.select_for_update(no_key=True).only("pk").filter(name=name).first()
+
+
+def held_recordings(names: Iterable[str | None]) -> list[Recording]:
+    """The recordings of those names, which nobody deletes before the transaction ends."""
+    asked = {name for name in names if name is not None}
+    held = Recording.objects.select_for_update(no_key=True).only("pk").order_by("pk")
+    return list(held.filter(name__in=asked)) if asked else []
+
+
+def delete(entry: Trace | Recording) -> bool:
+    """Remove it for good. False: an experiment names it."""
+    with transaction.atomic():
+        held = type(entry).objects.select_for_update().only("pk").filter(pk=entry.pk)
+        if (row := held.first()) is None:
+            return True
+        if row.experiments.exists():
+            return False
+        row.delete()
+    return True
 
 
 def refused_name(name: str) -> str | None:
