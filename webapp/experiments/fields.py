@@ -67,6 +67,7 @@ ASKS = (
     Ask("profile", "base.load.profile", "load", "choice", "Expert load"),
     Ask("skew", "base.load.skew", "load", "number", "Skew"),
     Ask("correlation", "base.load.correlation", "load", "number", "Correlation"),
+    Ask("recording", "base.load.recording", "load", "choice", "Recording"),
     Ask("max_batch_tokens", "base.workload.max_batch_tokens", "advanced", "number", "Tokens a step"),
     Ask("threads", "base.kernels.threads", "advanced", "number", "CPU threads"),
     Ask("seed", "base.workload.seed", "advanced", "number", "Seed"),
@@ -82,9 +83,6 @@ GROUPS = {
     "load": '{"profile": "zipf", "skew": 1.5}',
 }
 
-#: Values that run on the command line only: the pages hold no recordings of expert load.
-NOT_HERE = {"load.profile": frozenset({"recorded"})}
-
 _NUMBER = re.compile(r"[+-]?(\d+|\d*\.\d+|\d+\.)([eE][+-]?\d+)?")
 
 
@@ -99,7 +97,7 @@ def choices(path: str) -> list[str]:
         return list(models.presets())
     field = path.removeprefix("base.")
     built = (value for value in _literals(_field(path).annotation) if isinstance(value, str))
-    return [value for value in built if value not in NOT_BUILT.get(field, ()) and value not in NOT_HERE.get(field, ())]
+    return [value for value in built if value not in NOT_BUILT.get(field, ())]
 
 
 def can_be_empty(path: str) -> bool:

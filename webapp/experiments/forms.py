@@ -21,6 +21,7 @@ from webapp.experiments.fields import ASKS, VARIABLES, Ask
 from webapp.experiments.memory import Outlook
 
 NOTHING_VARIES = "nothing: one variant"
+NO_RECORDING = "none"
 MAX_TAGS = 10
 
 
@@ -237,6 +238,8 @@ def _field(ask: Ask, library: Library) -> forms.CharField:
     widget: forms.Widget | None = None
     if ask.name == "trace":
         widget = forms.Select(choices=_same([*GENERATORS, *sorted(library.traces)]))
+    elif ask.name == "recording":
+        widget = forms.Select(choices=[("", NO_RECORDING), *_same(sorted(library.recordings))])
     elif ask.kind in ("choice", "bool"):
         widget = forms.Select(choices=_choices(ask))
     elif ask.kind == "number":

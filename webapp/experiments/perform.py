@@ -20,6 +20,7 @@ from webapp.experiments import attempts, launch, machines, queue
 from webapp.experiments.ingest import ingest
 from webapp.experiments.models import Experiment
 from webapp.guard import Limits
+from webapp.traces.recording_store import recording_files
 from webapp.traces.store import trace_files
 
 SHUTDOWN = "shutdown"
@@ -105,12 +106,18 @@ def store(fence: queue.Fence, pool: str, file: Path, last_output: str) -> None:
 
 
 def write_inputs(row: Experiment, directory: Path) -> list[str]:
-    """Put the experiment, and its trace where that is an imported one, into ``directory``; the command that runs it."""
-    file, result, traces = (directory / name for name in (attempts.EXPERIMENT, attempts.RESULT, attempts.TRACES))
+    """Put the experiment, and what it names of the library, into ``directory``; the command that runs it."""
+    file, result = directory / attempts.EXPERIMENT, directory / attempts.RESULT
+    traces, recordings = directory / attempts.TRACES, directory / attempts.RECORDINGS
     file.write_text(json.dumps(row.document))
-    traces.mkdir(exist_ok=True)
-    trace_files(row.document["base"]["workload"]["trace"], traces)
-    return [*launch.PROGRAM, "run", str(file), "--out", str(result), "--traces", str(traces), "--stop-on-eof"]
+    for folder in (traces, recordings):
+        folder.mkdir(exist_ok=True)
+    workload, conditions = row.document["base"]["workload"], row.document["conditions"]
+    most = max([workload["requests"], *(condition["requests"] or 0 for condition in conditions)])
+    trace_files(workload["trace"], traces, most)
+    recording_files(row.recordings.defer("counts"), recordings)
+    library = ["--traces", str(traces), "--recordings", str(recordings)]
+    return [*launch.PROGRAM, "run", str(file), "--out", str(result), *library, "--stop-on-eof"]
 
 
 def memory_limit() -> int:

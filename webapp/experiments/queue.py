@@ -26,6 +26,7 @@ from bench_worker import models, spec
 from webapp.accounts.models import User
 from webapp.experiments.estimate import likeness
 from webapp.experiments.models import HELD, Experiment, ExperimentQuerySet, Machine, State
+from webapp.traces.store import held_recordings, held_trace
 
 MAX_ATTEMPTS = 3
 HEARTBEAT_TIMEOUT = timedelta(seconds=90)
@@ -67,7 +68,9 @@ def enqueue(
             author=author,
             tags=list(tags),
             queued_at=timezone.now(),
+            trace=held_trace(experiment.base.workload.trace),
         )
+        row.recordings.set(held_recordings(run.spec.load.recording for run in experiment.runs()))
         transaction.on_commit(partial(wake, pool))
     return row
 

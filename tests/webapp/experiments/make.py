@@ -36,8 +36,10 @@ def document(**changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def experiment(traces: frozenset[str] = frozenset(), **changes: Any) -> Experiment:
-    return Experiment.model_validate(document(**changes), context=Library(traces=traces))
+def experiment(
+    traces: frozenset[str] = frozenset(), recordings: frozenset[str] = frozenset(), **changes: Any
+) -> Experiment:
+    return Experiment.model_validate(document(**changes), context=Library(traces, recordings))
 
 
 def result(asked: Experiment, num_steps: int = 5, wrong: frozenset[str] = frozenset()) -> Result:

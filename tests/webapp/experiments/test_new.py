@@ -18,6 +18,8 @@ from tests.webapp.experiments import make
 from webapp.experiments import fields, machines, queue
 from webapp.experiments.forms import ExperimentForm
 from webapp.experiments.models import Experiment, State
+from webapp.traces.models import Recording
+from webapp.traces.recording_store import import_recording, recording_files
 from webapp.traces.store import import_trace
 
 pytestmark = pytest.mark.django_db
@@ -165,7 +167,7 @@ def test_the_command_line_says_the_same(tmp_path: Path) -> None:
 def test_only_what_is_built_is_offered(signed_in: Any) -> None:
     form = signed_in.get(NEW).context["form"]
     offered = {name: [value for value, _ in form.fields[name].widget.choices] for name in ("fusion", "profile")}
-    assert offered == {"fusion": ["none", "gate_up", "whole"], "profile": ["uniform", "zipf"]}
+    assert offered == {"fusion": ["none", "gate_up", "whole"], "profile": ["uniform", "zipf", "recorded"]}
 
 
 def test_imported_traces_are_offered_by_name(signed_in: Any, tmp_path: Path) -> None:
@@ -232,6 +234,63 @@ def test_the_stylesheet_knows_every_strategy() -> None:
     style = (Path(__file__).parents[3] / "webapp/ui/static/moescope/moescope.css").read_text()
     for name in STRATEGIES:
         assert f'#id_strategy > [value="{name}"]:checked) [data-takers~="{name}"]' in style
+# Recorded load
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Recording:
+    (tmp_path / "arxiv.json").write_text(json.dumps({"counts": [[1] * 64], "top_k": 8}))
+    return import_recording([tmp_path / "arxiv.json"])[0]
+
+
+def test_an_imported_recording_is_offered_and_reaches_the_experiment(signed_in: Any, recording: Recording) -> None:
+    form = signed_in.get(NEW).context["form"]
+    assert form.fields["recording"].widget.choices == [("", "none"), ("arxiv", "arxiv")]
+    signed_in.post(NEW, texts(profile="recorded", recording="arxiv"))
+    row = Experiment.objects.get()
+    assert row.document["base"]["load"].items() >= {"profile": "recorded", "recording": "arxiv"}.items()
+    assert list(row.recordings.all()) == [recording]
+    assert signed_in.get(f"{NEW}?from={row.pk}").context["form"]["recording"].value() == "arxiv"
+
+
+def test_recordings_may_be_what_changes(signed_in: Any, recording: Recording, tmp_path: Path) -> None:
+    (tmp_path / "c4.json").write_text(json.dumps({"counts": [[2] * 64]}))
+    other, _ = import_recording([tmp_path / "c4.json"])
+    typed = texts(profile="recorded", recording="arxiv", vary_field="load.recording", vary_values="arxiv, c4")
+    signed_in.post(NEW, typed)
+    assert set(Experiment.objects.get().recordings.all()) == {recording, other}
+
+
+@pytest.mark.parametrize(
+    ("typed", "sentence"),
+    [
+        ({"profile": "recorded"}, "is missing; the profile recorded replays one"),
+        ({"profile": "recorded", "recording": "gone"}, "'gone' is not one of arxiv"),
+        ({"recording": "arxiv"}, "'arxiv' has no use with zipf; leave it empty, or set profile to recorded"),
+        ({"profile": "recorded", "recording": "arxiv", "model": "mixtral-8x7b"},
+         "arxiv: holds 64 experts; mixtral-8x7b has 8"),
+    ],
+)  # fmt: skip
+def test_a_recording_that_can_not_be_replayed_is_refused_beside_it(
+    signed_in: Any, recording: Recording, typed: dict[str, str], sentence: str
+) -> None:
+    response = signed_in.post(NEW, texts(**typed))
+    assert response.status_code == 422
+    assert errors_at(response, "recording") == [sentence]
+    assert not Experiment.objects.exists()
+    assert "Shown once the experiment can be run." in signed_in.post(PLAN, texts(**typed)).content.decode()
+
+
+def test_the_command_line_refuses_a_misfit_in_the_same_words(recording: Recording, tmp_path: Path) -> None:
+    file = tmp_path / "experiment.json"
+    load = {"profile": "recorded", "recording": "arxiv"}
+    file.write_text(json.dumps({"schema": 1, "base": {"model": "mixtral-8x7b", "load": load}}))
+    recording_files([recording], tmp_path)
+    command = [sys.executable, "-m", "bench_worker", "run", str(file), "--recordings", str(tmp_path)]
+    said = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert said.returncode == 2
+    message = json.loads(said.stderr.splitlines()[-1])["message"]
+    assert message == "base.load.recording: arxiv: holds 64 experts; mixtral-8x7b has 8"
 
 
 # The document itself
@@ -444,9 +503,10 @@ def test_the_queries_do_not_grow(
         monkeypatch.setattr(machines.socket, "gethostname", lambda number=number: f"host {number}")
         machines.register_this(make.MACHINE, f"pool {number % 3}")
         row = queue.enqueue(make.experiment(), author=member)
-    with django_assert_num_queries(7):  # session, user; traces, pools; the trace, the pool's machines, those like it
+    # session, user; traces, recordings, pools; the trace, the pool's machines, those like it
+    with django_assert_num_queries(8):
         signed_in.get(NEW)
-    with django_assert_num_queries(7):
+    with django_assert_num_queries(8):
         signed_in.post(PLAN, texts())
-    with django_assert_num_queries(8):  # and the experiment to start from
+    with django_assert_num_queries(9):  # and the experiment to start from
         signed_in.get(f"{NEW}?from={row.pk}")
