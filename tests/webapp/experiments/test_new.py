@@ -234,6 +234,8 @@ def test_the_stylesheet_knows_every_strategy() -> None:
     style = (Path(__file__).parents[3] / "webapp/ui/static/moescope/moescope.css").read_text()
     for name in STRATEGIES:
         assert f'#id_strategy > [value="{name}"]:checked) [data-takers~="{name}"]' in style
+
+
 # Recorded load
 
 
