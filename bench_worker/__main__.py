@@ -20,6 +20,7 @@ from bench_worker.errors import DoesNotFit, SpecError, Unavailable
 from bench_worker.planning import Condition, recordings_of, refuse_what_does_not_fit, requests_of
 from bench_worker.result import FitKind, Run
 from bench_worker.spec import Library, read_experiment
+from bench_worker.workload.recording_files import is_dump
 from bench_worker.workload.recordings import Recording, RecordingError, read_recording, write_recording
 
 DONE, FAILED, BAD_EXPERIMENT, DOES_NOT_FIT, UNAVAILABLE, CANCELED = 0, 1, 2, 3, 4, 130
@@ -211,7 +212,8 @@ def recording_command(args: argparse.Namespace) -> int:
         found = {
             "layers": made.layers.tolist(), "experts": made.num_experts, "top_k": made.top_k,
             "tokens": None if made.ids is None else len(made.ids), "dropped_rows": made.dropped_rows,
-            "imbalance": imbalance,
+            "sequences": None if made.lengths is None else len(made.lengths), "imbalance": imbalance,
+            "counts": made.counts.tolist(), "sha256": made.content_hash,
         }  # fmt: skip
         print(json.dumps(found))
         return DONE
@@ -223,9 +225,16 @@ def recording_command(args: argparse.Namespace) -> int:
 
 
 def _read_recording(paths: list[Path], num_experts: int | None) -> Recording:
-    from bench_worker.workload.sglang_dumps import is_dump, read_dumps  # here: it imports torch
-
     if all(map(is_dump, paths)):
+        try:
+            from bench_worker.workload.sglang_dumps import read_dumps  # here: it imports torch
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            raise Unavailable(
+                f"{paths[0].name}: was written with torch.save, and only a machine with torch reads it; there, "
+                "python -m bench_worker recording FILE.pt --out NAME.npz makes a file that every machine reads"
+            ) from None
         return read_dumps(paths)
     if len(paths) > 1:
         raise RecordingError(f"{paths[1].name}: one file makes a recording, unless SGLang wrote one for each rank")

@@ -73,22 +73,32 @@ def recordings_of(
 
     Raises `SpecError` where one can't be read, or isn't the load of its run's model.
     """
+    planned = list(planned)
     found: dict[str, Recording] = {}
+    for name in dict.fromkeys(run.spec.load.recording for run in planned):
+        if name is None:
+            continue
+        try:
+            if name not in files and not allow_paths:
+                raise RecordingError(f"{name}: no recording of that name is here")
+            found[name] = read_recording(files.get(name, Path(name)), name if name in files else None)
+        except RecordingError as error:
+            raise SpecError("base.load.recording", name, str(error)) from None
+    refuse_misfits(planned, found, allow_paths)
+    return found
+
+
+def refuse_misfits(
+    planned: Iterable[PlannedRun], recordings: Mapping[str, Recording], allow_paths: bool = False
+) -> None:
+    """Raise `SpecError` unless the recording that a run names, one of ``recordings``, is the load of its model."""
     for run in planned:
         name = run.spec.load.recording
         if name is None:
             continue
-        try:
-            if name not in found:
-                if name not in files and not allow_paths:
-                    raise RecordingError(f"{name}: no recording of that name is here")
-                found[name] = read_recording(files.get(name, Path(name)), name if name in files else None)
-            model = models.load(run.spec.model, allow_paths=allow_paths)
-            if reason := found[name].misfit(model.experts, model.top_k, model.name):
-                raise RecordingError(f"{Path(name).name}: {reason}")
-        except RecordingError as error:
-            raise SpecError("base.load.recording", name, str(error)) from None
-    return found
+        model = models.load(run.spec.model, allow_paths=allow_paths)
+        if reason := recordings[name].misfit(model.experts, model.top_k, model.name):
+            raise SpecError("base.load.recording", name, f"{Path(name).name}: {reason}")
 
 
 def plan_condition(planned: list[PlannedRun], trace_files: Mapping[str, Path], allow_paths: bool) -> Condition:

@@ -36,7 +36,7 @@ from bench_worker.roofline import floor_us as floor
 from bench_worker.serving import RequestMetrics, request_metrics
 from bench_worker.spec import PlannedRun, Spec
 from bench_worker.stats import distribution
-from bench_worker.strategies import STRATEGIES
+from bench_worker.strategies import NON_CAUSAL, STRATEGIES
 from bench_worker.workload.recordings import Recording
 from bench_worker.workload.schedule import Batch
 
@@ -216,10 +216,7 @@ def routing_notes(spec: Spec, recorded: Recording | None) -> list[str]:
     """What a reader must know about the strategy and the expert load."""
     strategy, load, found = spec.routing.strategy, spec.load, []
     if not STRATEGIES[strategy].causal:
-        found.append(
-            f"{strategy} is non-causal: a token's result depends on later tokens of its step, so it can't decode token "
-            "by token in production."
-        )
+        found.append(f"{strategy} is non-causal: {NON_CAUSAL}.")
     if strategy == "soft":
         found.append("soft has no assignments; its slots are counted in their place.")
     replayed = recorded is not None and recorded.ids is not None

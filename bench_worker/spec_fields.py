@@ -28,10 +28,10 @@ class Routing(Strict):
         None, description="An expert keeps at most ceil(factor · k · T / E) assignments; empty drops none."
     )
     scoring: Literal["softmax", "sigmoid"] | None = Field(
-        None, description="What turns router logits into weights; empty takes the model's own."
+        None, description="What turns router logits into weights; the default is the model's own."
     )
     renormalize: bool | None = Field(
-        None, description="Divide a token's weights by their sum; empty does what the model does."
+        None, description="Divide a token's weights by their sum; the default is what the model does."
     )
     route_scale: Annotated[float, Field(gt=0, le=1000)] | None = Field(
         None, description="Multiplies every weight; empty takes the model's own."
@@ -44,7 +44,7 @@ class Routing(Strict):
     )
     max_experts: Positive | None = Field(None, description="Experts a token gets at most; empty is 2 · top_k.")
     solver: Literal["auction", "exact"] | None = Field(
-        None, description="auction takes milliseconds; exact takes seconds to minutes a step. Empty is auction."
+        None, description="auction takes milliseconds; exact takes seconds to minutes a step. The default is auction."
     )
     slots_per_expert: Annotated[int, Field(ge=1, le=65_536)] | None = Field(
         None, description="Rows that every expert computes; empty is T · top_k / E, the work of top-k."
@@ -57,7 +57,7 @@ class Routing(Strict):
     )
     group_score: Literal["top2", "max"] | None = Field(
         None,
-        description="A group counts by its two best experts (DeepSeek-V3) or its best (V2); empty goes by the scoring.",
+        description="A group counts by its two best experts (DeepSeek-V3) or its best (V2); scoring sets the default.",
     )
 
 

@@ -19,10 +19,12 @@ from bench_worker.schema_errors import spec_errors
 from bench_worker.spec_fields import Routing
 
 __all__ = [
-    "STRATEGIES", "TOP_P", "Strategy", "checked", "chosen_tokens", "default_groups", "filled", "foreign",
+    "NON_CAUSAL", "STRATEGIES", "TOP_P", "Strategy", "checked", "chosen_tokens", "default_groups", "filled", "foreign",
     "most_experts", "own_routing", "parameters", "problems", "routed_rows", "selection_bytes", "slots",
 ]  # fmt: skip
 
+#: Why a strategy that is not `Strategy.causal` can't serve.
+NON_CAUSAL = "a token's result depends on later tokens of its step, which rules out decoding token by token"
 #: Largest share of the router's probability that ``dynamic`` gathers by default (the paper's value).
 TOP_P = 0.4
 

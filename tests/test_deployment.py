@@ -88,7 +88,12 @@ class TestServices:
     def test_every_volume_is_named(self):
         named = compose.read()["volumes"].keys()
         mounted = {volume.partition(":")[0] for service in SERVICES.values() for volume in service.get("volumes", [])}
-        assert mounted == named == {"postgres"}
+        assert mounted == named == {"postgres", "uploads"}
+
+    def test_an_upload_lies_on_disk_and_not_in_memory(self):
+        web = SERVICES["web"]
+        assert f"uploads:{web['environment']['TMPDIR']}" in web["volumes"]
+        assert web["environment"]["TMPDIR"] not in web["tmpfs"]
 
     @pytest.mark.parametrize("name", ["worker", "worker-cuda"])
     def test_a_worker_has_what_torch_needs(self, name):
@@ -151,7 +156,7 @@ class TestCommands:
 class TestVariables:
     @pytest.mark.parametrize("name", OURS)
     def test_every_variable_of_ours_is_read_by_the_settings(self, name):
-        given = SERVICES[name]["environment"].keys() - {"PORT"}  # gunicorn's own
+        given = SERVICES[name]["environment"].keys() - {"PORT", "TMPDIR"}  # gunicorn's own, and Python's
         assert given <= variables.of_settings().keys()
 
     @pytest.mark.parametrize("file", compose.DOCKERFILES, ids=lambda file: file.name)

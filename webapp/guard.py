@@ -26,6 +26,7 @@ import psutil
 from bench_worker import host_memory
 from webapp import processes
 
+ROOT = Path(__file__).resolve().parents[1]
 #: How long a command may take from TERM to its end before it is killed.
 PATIENCE_S = 4.0
 LOOK_S = 0.1
@@ -52,6 +53,24 @@ class End:
     peak_bytes: int = 0
     #: Whether the system itself killed a process for want of memory meanwhile; None where it does not tell.
     out_of_memory: bool | None = None
+
+
+def hold(command: Sequence[str], limits: Limits) -> tuple[End, str]:
+    """Have a guard, a process of its own, run ``command``; how that ended, and all that it said.
+
+    For what says little. Should this process end meanwhile, so does the command.
+    """
+    leash, held = os.pipe()
+    try:
+        guarded = subprocess.run(
+            [sys.executable, "-m", "webapp.guard", f"--seconds={limits.seconds}", f"--bytes={limits.bytes}", *command],
+            cwd=ROOT, stdin=leash, capture_output=True, text=True, errors="replace", check=False,
+        )  # fmt: skip
+    finally:
+        os.close(leash)
+        os.close(held)
+    end = End(**json.loads(guarded.stdout)) if guarded.stdout else End(guarded.returncode)
+    return end, guarded.stderr
 
 
 def run(command: Sequence[str], limits: Limits, leash: int) -> End:

@@ -74,12 +74,12 @@ MIDDLEWARE = [
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
+    "webapp.limits.BodyLimitMiddleware",  # before the next, which reads forms
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
-    "webapp.limits.BodyLimitMiddleware",
     "webapp.accounts.middleware.SignInRequiredMiddleware",
 ]
 
@@ -154,8 +154,10 @@ LOGGING = {
     },
 }
 
-#: A larger request is refused (413) before it is read.
+#: A larger request is refused (413) before it is read, but for files where `webapp.limits` lets them in.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 1_000_000
+#: Files never lie in memory. They go to the system's place for temporary files (``TMPDIR``), whatever their size.
+FILE_UPLOAD_HANDLERS = ["django.core.files.uploadhandler.TemporaryFileUploadHandler"]
 
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {

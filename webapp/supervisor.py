@@ -81,7 +81,7 @@ class Product:
         self.servers: list[Running] = []
         self.rooms: list[Running] = []
         self.sockets = ""
-        self.scratch = data / "tmp"  # of the worker: it may be killed before it tidies up
+        self.scratch = data / "tmp"  # of web and worker: they may be killed before they tidy up
 
     def start(self) -> None:
         began = time.monotonic()
@@ -178,6 +178,7 @@ class Product:
                 name="Web",
                 command=[*web, f"--bind=fd://{listening}", "--graceful-timeout=3", "--no-control-socket"],
                 log=self.logs / "web.log",
+                env=self.env | {"TMPDIR": str(self.scratch)},  # uploads are large, and other places may lie in memory
                 is_ready=lambda: address.answers(f"{self.address}/healthz"),
                 keep_fds=(listening,),
             ),

@@ -21,7 +21,7 @@ import numpy as np
 
 from bench_worker.errors import not_one_of, shown
 
-__all__ = ["RecordingError", "arrays", "csv_counts", "json_counts", "read_bytes", "token_lines"]
+__all__ = ["RecordingError", "arrays", "csv_counts", "is_dump", "json_counts", "read_bytes", "token_lines"]
 
 #: Bytes of a file, and of the arrays packed in one; of text, which takes many times its size in memory.
 MAX_BYTES = 256_000_000
@@ -59,6 +59,15 @@ def read_bytes(path: Path, name: str) -> bytes:
 
 def is_zip(data: bytes) -> bool:
     return data.startswith(b"PK")
+
+
+def is_dump(path: Path) -> bool:
+    """Whether ``path`` is a zip file as ``torch.save`` writes them, such as SGLang's dumps."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(name.endswith("data.pkl") for name in archive.namelist())
+    except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile):
+        return False
 
 
 def arrays(data: bytes, name: str) -> dict[str, np.ndarray]:
@@ -172,7 +181,7 @@ def _table(table: Any, name: str) -> np.ndarray:
 
 def csv_counts(document: str, name: str) -> dict[str, Any]:
     """``counts`` and ``layers`` of a CSV file with a row for each layer and expert; pairs without a row count 0."""
-    reader = csv.reader(io.StringIO(document))
+    reader = csv.reader(io.StringIO(document, newline=None))
     found: dict[tuple[int, int], int] = {}
     try:
         header = [field.strip() for field in next(reader)]

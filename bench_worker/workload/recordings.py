@@ -9,12 +9,13 @@ Read from the files that others publish, and kept in one compact form, an ``.npz
 - CSV with a row for each layer and expert: ``layer,expert,count``;
 - JSON lines, one a token: its experts ``[L][k]``, alone or as ``{"experts": …, "sequence": …}``.
 
-The dumps of SGLang's expert recorder are read by `bench_worker.workload.sglang`, which needs torch; this module does
-not. Nothing is ever unpickled.
+The dumps of SGLang's expert recorder are read by `bench_worker.workload.sglang_dumps`, which needs torch; this module
+does not. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,16 @@ class Recording:
     def shares(self) -> np.ndarray:
         """Shares [L, E] of each layer's assignments."""
         return self.counts / self.counts.sum(axis=1, keepdims=True)
+
+    @property
+    def content_hash(self) -> str:
+        """SHA-256, in hex, of what is replayed: the same whatever file it came in."""
+        content = hashlib.sha256(str(self.top_k).encode())
+        for values in (self.layers, self.counts, self.ids, self.lengths):
+            if values is not None:
+                content.update(str(values.shape).encode())
+                content.update(values.astype("<i8" if values.ndim < 3 else "<i2").tobytes())
+        return content.hexdigest()
 
     def described(self) -> str:
         """``3 layers of 64 experts``, and how it was recorded."""
@@ -203,7 +214,16 @@ def _scalar(value: np.ndarray) -> Any:
 
 def _made_of(found: dict[str, Any], name: str, num_experts: int | None) -> Recording:
     """A recording of what a file holds."""
+    for key in ("num_experts", "top_k", "dropped_rows"):
+        value = found.get(key, 0)
+        if type(value) is not int or not 0 <= value <= files.MAX_COUNT:
+            raise RecordingError(f"{name}: {key} is {shown(value)}; it must be a whole number from 0")
+    for key in ("ids", "counts"):
+        if key in found and not isinstance(found[key], np.ndarray):
+            raise RecordingError(f"{name}: {key} are {shown(found[key])}; they must be an array")
     experts = found.get("num_experts") if num_experts is None else num_experts
+    if experts is not None and not 1 <= experts <= MAX_EXPERTS:
+        raise RecordingError(f"{name}: {shown(experts)} experts are not allowed; from 1 to {MAX_EXPERTS:,} are read")
     layers = found.get("layers")
     if "ids" in found:
         made = from_ids(found["ids"], found.get("seq_lens"), experts, layers, name)

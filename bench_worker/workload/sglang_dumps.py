@@ -29,18 +29,9 @@ from bench_worker.errors import shown
 from bench_worker.workload.recording_files import MAX_BYTES, RecordingError, read_bytes
 from bench_worker.workload.recordings import Recording, from_counts, from_ids
 
-__all__ = ["is_dump", "read_dumps"]
+__all__ = ["read_dumps"]
 
 MAX_VALUES = 100_000_000
-
-
-def is_dump(path: Path) -> bool:
-    """Whether ``path`` is a zip file as ``torch.save`` writes them."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return any(name.endswith("data.pkl") for name in archive.namelist())
-    except (OSError, ValueError, zipfile.BadZipFile):
-        return False
 
 
 def read_dumps(paths: Sequence[Path]) -> Recording:

@@ -381,11 +381,15 @@ def test_models_are_listed_for_people_and_programs(run_main):
     assert (listed[0]["hidden"], listed[0]["attention"]["kind"]) == (2048, "gqa")
 
 
-@pytest.mark.parametrize("arguments", [["models"], ["models", "--json"], ["show", "RESULT"], ["run", "RESULT"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["models"], ["models", "--json"], ["show", "RESULT"], ["run", "RESULT"], ["recording", "LOAD", "--json"]],
+)
 def test_torch_is_loaded_to_measure_only(tmp_path, arguments):
-    result = tmp_path / "result.json"
-    result.write_text(made_result().model_dump_json(by_alias=True))
-    arguments = [str(result) if argument == "RESULT" else argument for argument in arguments]
+    files = {"RESULT": str(tmp_path / "result.json"), "LOAD": str(tmp_path / "load.csv")}
+    Path(files["RESULT"]).write_text(made_result().model_dump_json(by_alias=True))
+    Path(files["LOAD"]).write_text("layer,expert,count\n0,0,1\n")
+    arguments = [files.get(argument, argument) for argument in arguments]
     code = f"""
 import sys
 from bench_worker.__main__ import main
@@ -471,8 +475,9 @@ def test_a_recording_is_made_and_described(run_main, tmp_path):
     code, said, _ = run_main("recording", out, "--json")
     assert (code, json.loads(said)) == (
         0,
-        {"layers": [3], "experts": 4, "top_k": None, "tokens": None, "dropped_rows": 0, "imbalance": [3.0]},
-    )
+        {"layers": [3], "experts": 4, "top_k": None, "tokens": None, "dropped_rows": 0, "sequences": None,
+         "imbalance": [3.0], "counts": [[30, 10, 0, 0]], "sha256": read_recording(out).content_hash},
+    )  # fmt: skip
 
 
 def test_what_is_left_out_of_a_recording_is_said(run_main, tmp_path):
@@ -496,6 +501,22 @@ def test_a_file_that_is_no_recording_exits_with_2(run_main, tmp_path, names, mes
     (tmp_path / "good").write_text("layer,expert,count\n0,0,1\n")
     code, _, messages = run_main("recording", *[tmp_path / name for name in names])
     assert (code, messages) == (2, [message])
+
+
+def test_without_torch_only_its_own_files_can_not_be_read(run_main, tmp_path, monkeypatch):
+    torch.save({"logical_count": torch.ones(1, 2, 4)}, tmp_path / "dump.pt")
+    (tmp_path / "load.csv").write_text("layer,expert,count\n0,0,1\n")
+    monkeypatch.delitem(sys.modules, "bench_worker.workload.sglang_dumps", raising=False)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    code, _, messages = run_main("recording", tmp_path / "dump.pt")
+    assert (code, messages) == (
+        4,
+        [
+            "dump.pt: was written with torch.save, and only a machine with torch reads it; there, "
+            "python -m bench_worker recording FILE.pt --out NAME.npz makes a file that every machine reads"
+        ],
+    )
+    assert run_main("recording", tmp_path / "load.csv")[0] == 0
 
 
 def test_a_recording_that_the_experiment_names_is_found_in_its_folder(run_main, experiment_file, tmp_path):

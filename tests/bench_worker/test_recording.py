@@ -159,8 +159,8 @@ def test_dense_layers_count_once_each_and_moe_layers_without_them():
 def test_a_strategy_that_looks_ahead_says_so():
     notes = run(record([TIMES]), routing={"strategy": "expert_choice"}).notes
     assert notes == [
-        "expert_choice is non-causal: a token's result depends on later tokens of its step, so it can't decode token "
-        "by token in production."
+        "expert_choice is non-causal: a token's result depends on later tokens of its step, which rules out decoding "
+        "token by token."
     ]
     assert run(record([TIMES]), routing={"strategy": "expert_choice"}).routing.causal is False
     assert run(record([TIMES])).routing.causal is True

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import tempfile
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from django.utils import timezone
@@ -11,9 +14,12 @@ from django.utils import timezone
 from tests.webapp.experiments import make, rows
 from webapp.experiments import machines, queue, upkeep
 from webapp.experiments.models import Experiment, Machine, State
+from webapp.traces.recording_store import import_recording
+from webapp.traces.store import import_trace
 
 LONG = "A title that somebody typed without thinking of narrow screens " * 3
 UNBROKEN = "x" * 200
+HEADER = "arrival_s,prompt_tokens,output_tokens\n"
 CORNERS = [{"concurrency": users, "prompt_tokens": tokens} for tokens in (128, 2048) for users in (1, 16)]
 OUTPUT = "\n".join(f"[2026-03-01 12:00:{second:02}] a line of the measuring program {UNBROKEN}" for second in range(50))
 
@@ -22,6 +28,36 @@ def furnish(author: Any, count: int) -> dict[str, str]:
     """Make ``count`` experiments and what belongs to them. Gives the addresses of pages that show one, by name."""
     if count == 0:
         return {}
+    return stock_library(author, count) | _experiments(author, count)
+
+
+def stock_library(author: Any, count: int) -> dict[str, str]:
+    """A trace and a recording, or many with long names, one of them used."""
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory, f"{LONG[:60]}.csv")
+        for number in range(min(count, 12)):
+            file.write_text(
+                HEADER + "".join(f"{n * n / 7},{n * 37 % 4000 + 1},{n % 90 + 1}\n" for n in range(number, 400))
+            )
+            trace, _ = import_trace(file, f"{UNBROKEN[:90]}-{number}" if number else "first", author)
+        file.write_text(json.dumps({"counts": [[n * 7 % 11 for n in range(64)] for _ in range(min(count, 40))]}))
+        recording, _ = import_recording([file], UNBROKEN[:90] if count > 1 else "first", author)
+        file.write_text(HEADER + "0,5,6\n0,7,8\n")
+        burst, _ = import_trace(file, "burst")
+    if count > 1:
+        load = {"profile": "recorded", "recording": recording.name}
+        base = {"model": "olmoe-1b-7b", "load": load, "workload": {"trace": trace.name}}
+        asked = make.experiment(frozenset([trace.name]), frozenset([recording.name]), base=base, title=LONG[:200])
+        upkeep.delete(queue.enqueue(asked, author=author, pool="gpu").pk)
+        queue.enqueue(asked, author=author, pool="gpu")
+    return {
+        "trace": trace.get_absolute_url(),
+        "burst": burst.get_absolute_url(),
+        "recording": recording.get_absolute_url(),
+    }
+
+
+def _experiments(author: Any, count: int) -> dict[str, str]:
     if count == 1:
         row, kernels = rows.done(author), rows.measured_kernels(author)
         assert row.machine

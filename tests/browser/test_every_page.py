@@ -28,9 +28,10 @@ LISTS = {
     "bad filter": "/experiments/?state=lost",
     "deleted": "/experiments/?state=deleted",
     "machines": "/machines/",
+    "traces": "/traces/",
 }
 FORMS = {"new": "/experiments/new/", "new as JSON": "/experiments/new/?as=json"}
-OTHERS = {"traces": "/traces/", "password": "/password/", "not found": "/nowhere/", "used link": "/sign-in/x/"}
+OTHERS = {"password": "/password/", "not found": "/nowhere/", "used link": "/sign-in/x/"}
 SCREENS = [(width, scheme) for width in (1280, 390) for scheme in ("light", "dark")]
 
 WATCH_SHIFTS = """

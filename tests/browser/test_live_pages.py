@@ -121,6 +121,20 @@ def test_an_ended_experiment_is_not_asked_for_again(site: Page, member: Any) -> 
     assert asked == []
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_routing_of_another_corner_is_one_click_away(site: Page, member: Any, width: int) -> None:
+    site.set_viewport_size({"width": width, "height": 800})
+    site.goto(rows.done(member).get_absolute_url())
+    expect(site.get_by_role("heading", name="How tokens were routed at 4×64")).to_be_visible()
+    site.get_by_label("Corners").first.get_by_role("link", name="1×16").click()
+    expect(site.get_by_role("heading", name="How tokens were routed at 1×16")).to_be_in_viewport()
+    for picture in site.locator(".pictures svg").all():
+        expect(picture).to_be_visible()
+    site.get_by_text("The numbers of these pictures").click()
+    expect(site.get_by_role("table", name="Tokens by how many experts they get")).to_be_visible()
+    assert site.evaluate("document.documentElement.scrollWidth") <= width
+
+
 def test_words_are_edited_in_their_place(site: Page, member: Any) -> None:
     row = rows.done(member)
     site.goto(row.get_absolute_url())

@@ -76,7 +76,8 @@ def variant(**kernels: Any) -> Variant:
 
 def backends() -> dict[str, Any]:
     """Every backend and fusion that may run here, against float64, for loads from even to all on k experts."""
-    rows, reasons = [], {}
+    rows: list[dict[str, Any]] = []
+    reasons: dict[str, str] = {}
     base = variant()
     for name in registry.NAMES:
         for fusion in registry.FUSIONS:

@@ -51,6 +51,13 @@ def test_an_end_of_its_own_is_told_with_its_code(code: int) -> None:
     assert (end.code, end.stopped, said) == (code, None, "hello\n")
 
 
+def test_a_caller_that_waits_is_told_the_end_and_all_that_was_said() -> None:
+    end, said = guard.hold([sys.executable, "-c", "print('hello'); raise SystemExit(3)"], WIDE)
+    assert (end.code, end.stopped, said) == (3, None, "hello\n")
+    end, _ = guard.hold([sys.executable, "-c", READY + "time.sleep(60)"], Limits(seconds=0.5, bytes=10**10))
+    assert end.stopped == "time"
+
+
 def test_a_signal_is_told_as_one() -> None:
     with start(READY + "os.kill(os.getpid(), 11)") as guarded:
         assert end_of(guarded)[0].code == -signal.SIGSEGV

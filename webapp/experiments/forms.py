@@ -14,12 +14,14 @@ from django.forms.renderers import DjangoTemplates
 
 from bench_worker.errors import DoesNotFit
 from bench_worker.spec import Experiment, Library, SpecError, parse_experiment
+from bench_worker.strategies import STRATEGIES
 from bench_worker.workload.generators import GENERATORS
 from webapp.experiments import fields, models
 from webapp.experiments.fields import ASKS, VARIABLES, Ask
 from webapp.experiments.memory import Outlook
 
 NOTHING_VARIES = "nothing: one variant"
+NO_RECORDING = "none"
 MAX_TAGS = 10
 
 
@@ -101,8 +103,7 @@ class ExperimentForm(AskingForm):
         self.fields["title"] = _text("Title", "Empty: made from the model and what changes.")
         for ask in ASKS:
             self.fields[ask.name] = _field(ask, library)
-        options = [("", NOTHING_VARIES), *((ask.path.removeprefix("base."), ask.label) for ask in VARIABLES)]
-        self.fields["vary_field"] = _text("What changes", "The one variable.", forms.Select(choices=options))
+        self.fields["vary_field"] = _text("What changes", "The one variable.", forms.Select(choices=_variables()))
         varied = str(self["vary_field"].value() or "")
         self.fields["vary_values"] = _text("Its values", fields.values_help(varied))
 
@@ -115,6 +116,11 @@ class ExperimentForm(AskingForm):
             return None
         return None if texts is None else cls(library=library, initial=texts, **where)
 
+    @classmethod
+    def comparing_strategies(cls, texts: Mapping[str, Any], library: Library, **where: Any) -> Self:
+        """The form with ``texts``, but for what changes: every routing strategy in turn."""
+        return cls(library=library, initial={**texts, **fields.all_strategies()}, **where)
+
     @property
     def document(self) -> dict[str, Any]:
         """The document that the texts make, checked or not."""
@@ -123,6 +129,10 @@ class ExperimentForm(AskingForm):
     @property
     def what(self) -> list[forms.BoundField]:
         return self._section("what")
+
+    @property
+    def routing(self) -> list[forms.BoundField]:
+        return self._section("routing")
 
     @property
     def load(self) -> list[forms.BoundField]:
@@ -228,13 +238,36 @@ def _field(ask: Ask, library: Library) -> forms.CharField:
     widget: forms.Widget | None = None
     if ask.name == "trace":
         widget = forms.Select(choices=_same([*GENERATORS, *sorted(library.traces)]))
-    elif ask.kind == "choice":
-        widget = forms.Select(choices=_same(fields.choices(ask.path)))
-    elif ask.kind == "bool":
-        widget = forms.Select(choices=[("true", "yes"), ("false", "no")])
+    elif ask.name == "recording":
+        widget = forms.Select(choices=[("", NO_RECORDING), *_same(sorted(library.recordings))])
+    elif ask.kind in ("choice", "bool"):
+        widget = forms.Select(choices=_choices(ask))
     elif ask.kind == "number":
         widget = forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"})
-    return _text(ask.label, fields.described(ask.path), widget, initial)
+    field = _text(ask.label, fields.described(ask.path), widget, initial)
+    field.takers = " ".join(fields.takers(ask))  # type: ignore[attr-defined]  # for the template
+    return field
+
+
+def _choices(ask: Ask) -> list[tuple[str, str]]:
+    default = [("", "default")] if fields.can_be_empty(ask.path) else []
+    if ask.kind == "bool":
+        return [*default, ("true", "yes"), ("false", "no")]
+    if ask.path == fields.STRATEGY:
+        return [(name, name if strategy.causal else f"{name} (non-causal)") for name, strategy in STRATEGIES.items()]
+    return [*default, *_same(fields.choices(ask.path))]
+
+
+def _variables() -> list[tuple[str, Any]]:
+    """What may vary, by the part of the document that it stands in; a whole part comes after its fields."""
+    groups: dict[str, list[tuple[str, str]]] = {"model": [], "routing": [], "load": [], "kernels": []}
+    for ask in VARIABLES:
+        name = ask.path.removeprefix("base.")
+        group = name.partition(".")[0]
+        groups[group if group in groups else "model"].append((name, ask.label))
+    for name in fields.GROUPS:
+        groups[name].append((name, f"{name}, several fields together"))
+    return [("", NOTHING_VARIES), *((name.capitalize(), options) for name, options in groups.items())]
 
 
 def _same(values: Sequence[str]) -> list[tuple[str, str]]:

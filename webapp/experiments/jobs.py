@@ -10,6 +10,7 @@ from bench_worker.kernel_report import Table
 from bench_worker.result import Result
 from webapp.experiments import attempts
 from webapp.experiments.models import Experiment, Kind
+from webapp.traces.recording_store import recording_files
 from webapp.traces.store import trace_files
 
 #: What the table takes for one size at most: rounds over all backends, and tuning ``auto``.
@@ -31,10 +32,16 @@ def of(row: Experiment) -> Job:
 
 
 def _run(row: Experiment, directory: Path) -> list[str]:
-    file, result, traces = (directory / name for name in (attempts.EXPERIMENT, attempts.RESULT, attempts.TRACES))
-    traces.mkdir(exist_ok=True)
-    trace_files(row.document["base"]["workload"]["trace"], traces)
-    return ["run", str(file), "--out", str(result), "--traces", str(traces), "--stop-on-eof"]
+    file, result = directory / attempts.EXPERIMENT, directory / attempts.RESULT
+    traces, recordings = directory / attempts.TRACES, directory / attempts.RECORDINGS
+    for folder in (traces, recordings):
+        folder.mkdir(exist_ok=True)
+    workload, conditions = row.document["base"]["workload"], row.document["conditions"]
+    most = max([workload["requests"], *(condition["requests"] or 0 for condition in conditions)])
+    trace_files(workload["trace"], traces, most)
+    recording_files(row.recordings.defer("counts"), recordings)
+    library = ["--traces", str(traces), "--recordings", str(recordings)]
+    return ["run", str(file), "--out", str(result), *library, "--stop-on-eof"]
 
 
 def _run_seconds(row: Experiment) -> float:

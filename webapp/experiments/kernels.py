@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -29,7 +30,8 @@ RULES = {
 class Judged:
     """A timed run against the machine; ``limits`` stand in the order of the section's stages."""
 
-    name: str
+    variant: str
+    condition: str
     summary: Summary
     noise: Noise | None
     limits: list[Limit | None]
@@ -64,7 +66,7 @@ class Section:
     stages: list[str]
     chosen: list[Chosen]
     refused: dict[str, str]
-    graphs: list[tuple[str, GraphTimes]]
+    graphs: list[tuple[Judged, GraphTimes]]
     unverified: bool
 
     @property
@@ -77,17 +79,17 @@ class Section:
 
     @property
     def sentence(self) -> str:
-        """How many runs were steady, and which were not."""
-        labels = [(run.name, run.noise.label) for run in self.runs if run.noise is not None]
-        if not labels:
+        """How many runs were steady, and what the others were."""
+        labels: Counter[str] = Counter(run.noise.label for run in self.runs if run.noise is not None)
+        total = labels.total()
+        if not total:
             return "These runs don't tell how steady they were."
-        if all(label == "unknown" for _, label in labels):
-            return f"Too few steps to say how steady the run{'s were' if len(labels) > 1 else ' was'}."
-        others = [f"{name} {label}" for name, label in labels if label != "steady"]
-        if not others:
-            return "The run was steady." if len(labels) == 1 else f"All {len(labels)} runs were steady."
-        found = f"{len(labels) - len(others)} of {len(labels)} runs were steady"
-        return f"{found}; {', '.join(others)}." if len(others) <= 3 else f"{found}."
+        if labels["unknown"] == total:
+            return f"Too few steps to say how steady the run{'s were' if total > 1 else ' was'}."
+        if labels["steady"] == total:
+            return "The run was steady." if total == 1 else f"All {total} runs were steady."
+        others = [f"{labels[label]} {label}" for label in RULES if label != "steady" and labels[label]]
+        return f"{labels['steady']} of {total} runs were steady, {', '.join(others)}."
 
 
 def section(runs: Sequence[Mapping[str, Any]], environment: Mapping[str, Any]) -> Section | None:
@@ -99,7 +101,8 @@ def section(runs: Sequence[Mapping[str, Any]], environment: Mapping[str, Any]) -
     stages = [stage for stage in STAGES if any(stage in summary.limits for summary in summaries)]
     judged = [
         Judged(
-            name=f"{run['variant']} at {run['condition']}",
+            variant=run["variant"],
+            condition=run["condition"],
             summary=summary,
             noise=run["noise"] and Noise.model_validate(run["noise"]),
             limits=[summary.limits.get(stage) for stage in stages],
@@ -112,7 +115,7 @@ def section(runs: Sequence[Mapping[str, Any]], environment: Mapping[str, Any]) -
         chosen=_chosen(timed),
         refused={name: bare(reason) for run in timed for name, reason in run["refused"].items()},
         graphs=[
-            (judge.name, GraphTimes.model_validate(run["graphs"]))
+            (judge, GraphTimes.model_validate(run["graphs"]))
             for judge, run in zip(judged, timed, strict=True)
             if run["graphs"]
         ],

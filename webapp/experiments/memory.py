@@ -13,11 +13,12 @@ from typing import Any
 from django.conf import settings
 
 from bench_worker import capacity, kernel_report
-from bench_worker.planning import Condition, memory_needed, refuse_what_does_not_fit, requests_of
+from bench_worker.planning import Condition, memory_needed, refuse_misfits, refuse_what_does_not_fit, requests_of
 from bench_worker.spec import Experiment
 from webapp.experiments import backends, machines
 from webapp.experiments.estimate import Estimate, estimate
 from webapp.experiments.models import Machine
+from webapp.traces.recording_store import loads_of
 from webapp.traces.store import trace_files
 
 
@@ -45,7 +46,7 @@ class Outlook:
 
 
 def check(experiment: Experiment, pool: str | None = None) -> None:
-    """Raise `SpecError` where the trace can't give the requests or no machine has the kernels, and `DoesNotFit` where
+    """Raise `SpecError` where trace or recording can't be used or no machine has the kernels, and `DoesNotFit` where
     every machine is too small.
 
     A pool whose machines are not known yet finds nothing missing or too large here; its worker will.
@@ -66,7 +67,7 @@ def check_kernels(asked: kernel_report.Asked, pool: str) -> None:
 
 
 def outlook(experiment: Experiment, pool: str | None = None) -> Outlook:
-    """What ``experiment`` takes. Raises `SpecError` where the trace can't give the requests."""
+    """What ``experiment`` takes. Raises `SpecError` where trace or recording can't be used."""
     conditions = conditions_of(experiment)
     machine = largest_machine(pool)
     free = None if machine is None else device_bytes(machine.details)
@@ -85,8 +86,13 @@ def outlook(experiment: Experiment, pool: str | None = None) -> Outlook:
 
 
 def conditions_of(experiment: Experiment) -> list[Condition]:
-    """The corners with their requests but without their steps, which take long to lay out and need no memory."""
-    planned = [list(runs) for _, runs in groupby(experiment.runs(), key=lambda run: run.condition)]
+    """The corners with their requests but without their steps, which take long to lay out and need no memory.
+
+    Raises `SpecError` where the trace can't give the requests, or a recording isn't the load of its model.
+    """
+    runs = experiment.runs()
+    refuse_misfits(runs, loads_of(run.spec.load.recording for run in runs))
+    planned = [list(runs) for _, runs in groupby(runs, key=lambda run: run.condition)]
     most = max(runs[0].spec.workload.requests for runs in planned)
     with TemporaryDirectory(prefix="moescope-check-") as directory:
         files = trace_files(experiment.base.workload.trace, Path(directory), most)

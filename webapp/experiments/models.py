@@ -9,6 +9,8 @@ from django.db import models
 from django.db.models import Func, Q
 from django.urls import reverse
 
+from webapp.traces.models import Recording, Trace
+
 
 def clock() -> Func:
     """The time of day by the database's clock, for what one computer writes and another compares."""
@@ -98,6 +100,11 @@ class Experiment(models.Model):
     tags = ArrayField(models.CharField(max_length=40), default=list, blank=True)
     deleted_at = models.DateTimeField(null=True, blank=True, help_text="Hidden since; see `upkeep`.")
     machine = models.ForeignKey(Machine, on_delete=models.PROTECT, null=True, blank=True)
+    trace = models.ForeignKey(
+        Trace, on_delete=models.PROTECT, null=True, blank=True, related_name="experiments",
+        help_text="The imported trace that it reads; null for a built-in one.",
+    )  # fmt: skip
+    recordings = models.ManyToManyField(Recording, blank=True, related_name="experiments")
 
     attempt = models.PositiveSmallIntegerField(default=0, help_text="How often a worker took it; fences its writes.")
     handed_back = models.PositiveSmallIntegerField(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -11,8 +11,9 @@ from django.db.models import Count, Q
 from django.utils import timezone
 
 from bench_worker import result
+from bench_worker.strategies import NON_CAUSAL
 from bench_worker.workload.generators import GENERATORS
-from webapp.experiments import export, fingerprints, kernel_page, kernels, machines, present
+from webapp.experiments import export, fingerprints, kernel_page, kernels, machines, present, routing
 from webapp.experiments.models import HELD, Experiment, Kind, Machine, State
 
 RECENT = 8
@@ -108,25 +109,31 @@ def machine_list() -> dict[str, Any]:
     return {"rows": [(line, next(iter(last[line.machine.pool, line.machine.host]), None)) for line in lines]}
 
 
-def detail(row: Experiment, chosen: str = "") -> dict[str, Any]:
-    """Everything on an experiment's page; ``chosen`` is the position of the run whose steps and requests are shown."""
+def detail(row: Experiment, chosen: str = "", corner: str = "") -> dict[str, Any]:
+    """Everything on an experiment's page; ``chosen`` is the position of the run whose steps and requests are shown,
+    ``corner`` the one whose routing is."""
     if row.kind == Kind.KERNELS:
         return table(row)
     differs, rest = present.asked(row.document)
+    non_causal = routing.non_causal(row.document)
+    varied = list(dict.fromkeys(planned["variant"] for planned in row.plan))
+    corners = list(dict.fromkeys(planned["condition"] for planned in row.plan))
     environment = row.result["environment"] if row.result else row.machine.details if row.machine else {}
     context = {
         "experiment": row,
         "differs": differs,
         "rest": rest,
-        "varied": list(dict.fromkeys(planned["variant"] for planned in row.plan)),
-        "corners": list(dict.fromkeys(planned["condition"] for planned in row.plan)),
+        "varied": varied,
+        "corners": corners,
         "where": fingerprints.facts(environment) | fingerprints.conditions(environment),
         "file": export.experiment_json(row).decode(),
         "command": command(row),
         "trace_file": imported_trace(row),
+        "non_causal": non_causal,
+        "non_causal_why": NON_CAUSAL,
     }
     if row.state == State.DONE:
-        return context | _done(row, chosen)
+        return context | _done(row, chosen, non_causal) | _routed(row, varied, corners, corner)
     if row.state == State.QUEUED:
         return context | _queued(row)
     runs = present.seen(row.plan, row.so_far)
@@ -134,7 +141,7 @@ def detail(row: Experiment, chosen: str = "") -> dict[str, Any]:
         "now": present.now(row.progress, timezone.now()) if row.state in HELD else None,
         "late": is_late(row, timezone.now()),
         "matrix": present.matrix(row.plan, runs) if runs or row.state in HELD else None,
-        "bars": present.bars(runs),
+        "bars": present.bars(runs, non_causal),
     }
 
 
@@ -165,8 +172,8 @@ def imported_trace(row: Experiment) -> str | None:
     return None if name in GENERATORS else name
 
 
-def _done(row: Experiment, chosen: str) -> dict[str, Any]:
-    runs = list(row.runs.defer("requests", "expert_assignments", "fit"))
+def _done(row: Experiment, chosen: str, non_causal: Container[str]) -> dict[str, Any]:
+    runs = list(row.runs.defer("requests", "expert_assignments", "routing", "fit"))
     seen = present.seen(row.plan, ({name: getattr(run, name) for name in present.SEEN} for run in runs))
     environment = row.result["environment"] if row.result else {}
     context = {
@@ -174,7 +181,7 @@ def _done(row: Experiment, chosen: str) -> dict[str, Any]:
         "kernels": kernels.section([{name: getattr(run, name) for name in kernels.READ} for run in runs], environment),
         "runs": list(zip(runs, seen, strict=True)),
         "matrix": present.matrix(row.plan, seen),
-        "bars": present.bars(seen),
+        "bars": present.bars(seen, non_causal),
     }
     timed = [run for run in runs if run.summary is not None]
     if not timed:
@@ -185,8 +192,9 @@ def _done(row: Experiment, chosen: str) -> dict[str, Any]:
     summary, scale = result.Summary.model_validate(run.summary), result.Scale.model_validate(run.scale)
     requests = None if run.requests is None else result.Requests.model_validate(run.requests)
     return context | {
-        "timed": timed,
         "chosen": run,
+        "same_corner": [other for other in timed if other.condition == run.condition],
+        "same_variant": [other for other in timed if other.variant == run.variant],
         "summary": summary,
         "timeline": present.timeline(steps, scale),
         "stages": present.stage_rows(summary, scale),
@@ -195,6 +203,16 @@ def _done(row: Experiment, chosen: str) -> dict[str, Any]:
         "requests": requests and present.first_requests(requests),
         "num_requests": requests and len(requests.e2e_ms),
     }
+
+
+def _routed(row: Experiment, variants: list[str], corners: list[str], corner: str) -> dict[str, Any]:
+    """The routing of all variants at ``corner``, or at the last one: the busiest, where experimenters go up. Of a
+    single variant, that of all corners."""
+    chosen, runs = corner if corner in corners else corners[-1], row.runs.all()
+    if len(variants) > 1:
+        runs = runs.filter(condition=chosen)
+    found = routing.section(runs.values(*routing.READ), corners, chosen, by_corner=len(variants) == 1)
+    return {"routing": found, "heat_levels": routing.LEVELS}
 
 
 def _queued(row: Experiment) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -88,6 +88,11 @@ class Bars:
     rows: list[BarRow]
     config: dict[str, Any]
 
+    @property
+    def size(self) -> str:
+        """The chart's height, as the page names it: it grows with the number of bars."""
+        return "low" if len(self.rows) <= 4 else "" if len(self.rows) <= 10 else "tall"
+
 
 def seen(plan: Sequence[Mapping[str, Any]], runs: Iterable[Mapping[str, Any]]) -> list[Seen]:
     """The finished runs of a plan. ``runs``: variant, condition, status, summary and, once stored, position."""
@@ -118,13 +123,14 @@ def matrix(plan: Sequence[Mapping[str, Any]], runs: Iterable[Seen]) -> Matrix:
     )
 
 
-def bars(runs: Sequence[Seen]) -> list[Bars]:
+def bars(runs: Sequence[Seen], non_causal: Container[str] = ()) -> list[Bars]:
     """Where the time goes. Several variants: a chart a corner, in milliseconds, a bar a variant. One variant: a single
-    chart of shares, a bar a corner, since times of corners differ by orders of magnitude."""
+    chart of shares, a bar a corner, since times of corners differ by orders of magnitude. Variants that are
+    ``non_causal`` are marked as such."""
     timed = [run for run in runs if run.summary is not None]
     conditions = list(dict.fromkeys(run.condition for run in timed))
     if len({run.variant for run in timed}) == 1:
-        return [_bars("stages", "", "Share of each stage in the mean step, one bar a corner", "condition", timed)]
+        return [_bars("stages", "", "Share of each stage in the mean step, one bar a corner", "condition", timed, ())]
     return [
         _bars(
             f"stages-{number}",
@@ -132,12 +138,13 @@ def bars(runs: Sequence[Seen]) -> list[Bars]:
             f"Mean step at {condition} by stage, one bar a variant",
             "variant",
             [run for run in timed if run.condition == condition],
+            non_causal,
         )
         for number, condition in enumerate(conditions)
     ]
 
 
-def _bars(id: str, title: str, label: str, named_by: str, runs: list[Seen]) -> Bars:
+def _bars(id: str, title: str, label: str, named_by: str, runs: list[Seen], non_causal: Container[str]) -> Bars:
     stages = [stage for stage in STAGES if any(stage in run.stages_ms for run in runs)]
     rows = []
     for run in runs:
@@ -147,7 +154,7 @@ def _bars(id: str, title: str, label: str, named_by: str, runs: list[Seen]) -> B
     as_shares = named_by == "condition"
     values = [
         (
-            row.label,
+            f"{row.label} (non-causal)" if row.label in non_causal else row.label,
             {stage: part.share if as_shares else part.ms for stage, part in zip(stages, row.parts, strict=True)},
         )
         for row in rows

@@ -27,6 +27,7 @@ from bench_worker.kernel_report import Asked
 from webapp.accounts.models import User
 from webapp.experiments.estimate import likeness
 from webapp.experiments.models import HELD, Experiment, ExperimentQuerySet, Kind, Machine, State
+from webapp.traces.store import held_recordings, held_trace
 
 MAX_ATTEMPTS = 3
 HEARTBEAT_TIMEOUT = timedelta(seconds=90)
@@ -56,16 +57,20 @@ def enqueue(
     experiment: spec.Experiment, *, author: User | None, pool: str | None = None, tags: Sequence[str] = ()
 ) -> Experiment:
     """Write a queued row and, once it is committed, wake a worker of its pool."""
-    return _enqueue(
-        pool or settings.MOESCOPE_POOL,
-        title=experiment.title,
-        document=experiment.document(),
-        plan=[planned(run) for run in experiment.runs()],
-        model_names=list(dict.fromkeys(variant.model for _, variant in experiment.variants())),
-        likeness=likeness(experiment),
-        author=author,
-        tags=list(tags),
-    )
+    with transaction.atomic():
+        row = _enqueue(
+            pool or settings.MOESCOPE_POOL,
+            title=experiment.title,
+            document=experiment.document(),
+            plan=[planned(run) for run in experiment.runs()],
+            model_names=list(dict.fromkeys(variant.model for _, variant in experiment.variants())),
+            likeness=likeness(experiment),
+            author=author,
+            tags=list(tags),
+            trace=held_trace(experiment.base.workload.trace),
+        )
+        row.recordings.set(held_recordings(run.spec.load.recording for run in experiment.runs()))
+    return row
 
 
 def enqueue_kernels(asked: Asked, *, author: User | None, pool: str, tags: Sequence[str] = ()) -> Experiment:

@@ -12,6 +12,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from django.views.decorators.vary import vary_on_headers
 
 from bench_worker import spec
+from bench_worker.strategies import NON_CAUSAL, STRATEGIES
 from webapp.experiments import backends, export, kernel_page, machines, memory, page, queue
 from webapp.experiments.filters import ExperimentFilter
 from webapp.experiments.forms import DocumentForm, ExperimentForm
@@ -61,6 +62,8 @@ def new(request: HttpRequest) -> HttpResponse:
         form = _blank(source, library, as_json, where)
     elif "switch" in request.POST:
         form = _switched(request, library, as_json, where)
+    elif "compare" in request.POST and not as_json:
+        form = ExperimentForm.comparing_strategies(request.POST.dict(), library, **where)
     else:
         form = _kind(as_json)(request.POST, library=library, **where)
         if form.is_valid() and form.passes(memory.check):
@@ -70,6 +73,8 @@ def new(request: HttpRequest) -> HttpResponse:
         "as_json": isinstance(form, DocumentForm),
         "source": source,
         "outlook": form.outlook(memory.outlook),
+        "strategies": STRATEGIES,
+        "non_causal": NON_CAUSAL,
         **_missing(form),
     }
     return render(request, "experiments/new.html", context, status=422 if form.is_bound and form.errors else 200)
@@ -149,7 +154,7 @@ def _or_part(request: HttpRequest, template: str, part: str) -> str:
 
 
 def _context(request: HttpRequest, pk: int) -> dict[str, object]:
-    return page.detail(visible(pk), request.GET.get("run", ""))
+    return page.detail(visible(pk), request.GET.get("run", ""), request.GET.get("corner", ""))
 
 
 def _kind(as_json: bool) -> type[DocumentForm] | type[ExperimentForm]:

@@ -1,13 +1,18 @@
 """The scores of a condition's steps: whose experts are hot, what repeats, and what a recording says."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
+from bench_worker.routing import build
 from bench_worker.spec import Load
 from bench_worker.step_layout import Segment, StepLayout
 from bench_worker.workload.load import ExpertLoad
-from bench_worker.workload.recordings import from_counts, from_ids
+from bench_worker.workload.recordings import from_counts, from_ids, read_recording
 
 
 def layout(*segments):
@@ -27,6 +32,12 @@ def load(recording=None, num_experts=8, top_k=2, layers=1, **fields):
     if recording is not None:
         fields = {"profile": "recorded", "recording": "mine", **fields}
     return ExpertLoad(Load(**fields), num_experts, top_k, layers, 0, recording)
+
+
+def routed(scores, top_k):
+    """The experts of each token under token choice."""
+    chosen = build("token_choice", scores.shape[1], top_k=top_k).route(scores)
+    return [set(chosen.expert[chosen.token == token].tolist()) for token in range(len(scores))]
 
 
 def test_each_layer_has_its_own_hot_experts():
@@ -63,6 +74,28 @@ def test_recorded_tokens_are_replayed_one_by_one_each_request_from_its_own_seque
     for scores in made.scores(0, step, generator()):
         chosen = [set(row) for row in scores.topk(2).indices.tolist()]
         assert chosen in [[set(ids[token, row]) for token in tokens] for row in (0, 1)]
+
+
+@given(st.integers(1, 12), st.data())
+def test_a_replay_routes_every_token_to_its_recorded_experts(num_experts, data):
+    top_k = data.draw(st.integers(1, num_experts))
+    token = st.permutations(range(num_experts)).map(lambda experts: experts[:top_k])
+    ids = np.array(data.draw(st.lists(token, min_size=1, max_size=20)))
+    recording = from_ids(ids[:, None], np.array([len(ids)]), num_experts)
+    [scores] = load(recording, num_experts, top_k).scores(0, layout((0, 0, len(ids))), generator())
+    assert routed(scores, top_k) == [set(row) for row in ids.tolist()]
+
+
+def test_a_published_recording_is_replayed_as_it_was():
+    path = Path(__file__).resolve().parents[4] / "shared/data/routing/gptoss20b_decode_topk_ids.npz"
+    if not path.exists():
+        pytest.skip("the recordings of ../shared/data/routing aren't here")
+    recording = read_recording(path)
+    length = int(recording.lengths[0])
+    layers = load(recording, 32, 4, layers=3).scores(0, layout((0, 0, length)), generator())
+    replayed = [routed(scores, 4) for scores in layers]
+    recorded = [[set(row) for row in recording.ids[:length, layer].tolist()] for layer in range(24)]
+    assert all(tokens in recorded for tokens in replayed)
 
 
 def test_correlated_tokens_of_a_request_repeat_experts_over_steps_too():

@@ -3,6 +3,7 @@
 import io
 import json
 import pickle
+import re
 import struct
 import zipfile
 from pathlib import Path
@@ -77,6 +78,21 @@ def test_counts_of_ids_are_theirs():
     assert recording.counts.tolist() == [[2, 2, 1, 1], [1, 1, 2, 2]]
     assert recording.lengths.tolist() == [3]
     assert recording.described() == "2 layers of 4 experts, 3 tokens one by one"
+
+
+def test_a_recording_is_known_by_what_it_replays_and_not_by_its_file(tmp_path):
+    counted, tokens = from_counts(np.array([[3, 1]]), 1), from_ids(IDS)
+    assert len(counted.content_hash) == 64
+    for recording in (counted, tokens):
+        write_recording(tmp_path / "kept.npz", recording)
+        assert read_recording(tmp_path / "kept.npz").content_hash == recording.content_hash
+    others = [
+        counted, from_counts(np.array([[3, 1]])), from_counts(np.array([[1, 3]]), 1),
+        from_counts(np.array([[3, 1]]), 1, np.array([7])), from_counts(np.array([[3], [1]]), 1),
+        tokens, from_ids(IDS, np.array([1, 2])), from_ids(IDS, num_experts=5), from_ids(IDS[::-1].copy()),
+        from_counts(tokens.counts, tokens.top_k),
+    ]  # fmt: skip
+    assert len({other.content_hash for other in others}) == len(others)
 
 
 def test_rows_that_a_profiling_pass_repeats_are_left_out_and_counted():
@@ -224,6 +240,29 @@ def test_a_file_that_is_no_recording_gets_one_sentence(data, sentence, tmp_path)
     with pytest.raises(RecordingError) as caught:
         read(tmp_path, data)
     assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("arrays", "sentence"),
+    [
+        ({"ids": IDS, "num_experts": 10**12}, "1000000000000 experts are not allowed; from 1 to 4,096 are read"),
+        ({"counts": [[1, 2]], "num_experts": 0}, "0 experts are not allowed; from 1 to 4,096 are read"),
+        ({"ids": IDS, "num_experts": "many"}, "num_experts is 'many'; it must be a whole number from 0"),
+        ({"counts": [[1, 2]], "top_k": 1.5}, "top_k is 1.5; it must be a whole number from 0"),
+        ({"counts": [[1, 2]], "dropped_rows": -1}, "dropped_rows is -1; it must be a whole number from 0"),
+        ({"ids": 7}, "ids are 7; they must be an array"),
+        ({"counts": "some"}, "counts are 'some'; they must be an array"),
+    ],
+)
+def test_values_of_another_kind_get_one_sentence(arrays, sentence, tmp_path):
+    with pytest.raises(RecordingError, match=f"^load: {re.escape(sentence)}$"):
+        read(tmp_path, npz(**arrays))
+
+
+@pytest.mark.parametrize("experts", [-1, 0, 5000])
+def test_a_number_of_experts_that_no_model_has_is_refused(experts, tmp_path):
+    with pytest.raises(RecordingError, match=f"^load: {experts} experts are not allowed; from 1 to 4,096 are read$"):
+        read(tmp_path, "layer,expert,count\n0,0,1\n", num_experts=experts)
 
 
 def test_a_file_that_is_not_there_or_no_file_gets_one_sentence(tmp_path):

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from bench_worker.workload import sglang_dumps
-from bench_worker.workload.recording_files import RecordingError
+from bench_worker.workload.recording_files import RecordingError, is_dump
 from bench_worker.workload.recordings import read_recording
-from bench_worker.workload.sglang_dumps import is_dump, read_dumps
+from bench_worker.workload.sglang_dumps import read_dumps
 
 #: Two layers, three logical experts, the last of which has a second copy.
 LOGICAL = torch.tensor([[0, 1, 2, 2], [2, 0, 1, 2]])

@@ -58,10 +58,10 @@ def main() -> int:
         return 0
     if sys.argv[1] == "kernels":
         return kernels(dict(zip(sys.argv[2::2], sys.argv[3::2], strict=True)))
-    _, _, file, _, out, _, traces, _ = sys.argv
+    _, _, file, _, out, _, traces, _, recordings, _ = sys.argv
     data = Path(file).read_bytes()
-    known = frozenset(path.stem for path in Path(traces).glob("*.csv"))
-    asked = parse_experiment(data, Library(traces=known))
+    known = [frozenset(path.stem for path in Path(folder).iterdir()) for folder in (traces, recordings)]
+    asked = parse_experiment(data, Library(*known))
     if asked.title == "real":
         os.execv(sys.executable, [sys.executable, "-m", "bench_worker", *sys.argv[1:]])
     measured = make.result(asked)
@@ -94,6 +94,9 @@ def main() -> int:
         case ["half", "a", "result"]:
             Path(out).write_text('{"schema": 1')
             return 0
+        case ["show", "recordings"]:
+            print(*sorted(path.name for path in Path(recordings).iterdir()), flush=True)
+            return 1
         case ["show", "trace"]:
             print((Path(traces) / f"{asked.base.workload.trace}.csv").read_text(), flush=True)
             return 1

@@ -17,11 +17,12 @@ from bench_worker.result import (
     RankSteps,
     Requests,
     Result,
+    RoutingOutcome,
     Run,
     Scale,
     Steps,
     Summary,
-)
+)  # fmt: skip
 from bench_worker.spec import Experiment, Library, PlannedRun
 
 MACHINE = {"name": "test bench", "fingerprint": "abc123", "memory_bytes": 64_000_000_000, "gpus": [], "cores": 2}
@@ -46,8 +47,10 @@ def document(**changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def experiment(traces: frozenset[str] = frozenset(), **changes: Any) -> Experiment:
-    return Experiment.model_validate(document(**changes), context=Library(traces=traces))
+def experiment(
+    traces: frozenset[str] = frozenset(), recordings: frozenset[str] = frozenset(), **changes: Any
+) -> Experiment:
+    return Experiment.model_validate(document(**changes), context=Library(traces, recordings))
 
 
 def result(asked: Experiment, num_steps: int = 5, wrong: frozenset[str] = frozenset()) -> Result:
@@ -134,7 +137,18 @@ def _measured(scale: Scale, place: int, num_steps: int) -> dict[str, Any]:
         "requests": requests,
         "summary": summary,
         "expert_assignments": [[5, 3, *[0] * 62]],
+        "routing": routing(),
     }
+
+
+def routing(**changes: Any) -> RoutingOutcome:
+    """Five tokens in five steps: two get one expert, three get two; expert 0 has five of them, expert 1 three."""
+    outcome = RoutingOutcome(
+        assignments=8, dropped=0, experts_per_token=[0, 2, 3], rows_per_expert=[316, 1, 2, 1],
+        expert_assignments_over_time=[[5, 0, *[0] * 62], [0, 3, *[0] * 62]], steps_per_group=3, expert_overlap=0.25,
+        causal=True,
+    )  # fmt: skip
+    return outcome.model_copy(update=changes)
 
 
 def distribution(values: list[float]) -> Distribution:

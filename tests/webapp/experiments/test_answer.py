@@ -35,6 +35,11 @@ def test_several_corners_of_one_variant_say_the_shortest_and_the_longest() -> No
     )
 
 
+def test_a_winner_that_looks_ahead_is_marked() -> None:
+    found = runs(2, 1, vary={"field": "routing.strategy", "values": ["hash", "soft"]}, conditions=ONE["conditions"])
+    assert words(found).startswith("soft (non-causal) has the shortest median step at the one corner measured.")
+
+
 def test_a_variant_that_wins_everywhere_is_named() -> None:
     """In the order of the plan: gate_up and none at 1×16, then at 4×64."""
     shares = [{"experts": share, "route": 1 - share} for share in (0.58, 0.6, 0.71, 0.65)]

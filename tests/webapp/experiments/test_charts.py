@@ -32,6 +32,14 @@ def test_shares_end_at_one() -> None:
     assert "max" not in charts.stage_bars(ROWS, "ms")["options"]["scales"]["x"]
 
 
+def test_every_bar_has_its_label_while_there_is_room() -> None:
+    skips = [
+        charts.stage_bars(ROWS[:1] * count, "ms")["options"]["scales"]["y"]["ticks"]["autoSkip"]
+        for count in (7, 20, 21)
+    ]
+    assert skips == [False, False, True]
+
+
 def test_the_timeline_has_a_bar_a_step() -> None:
     config = charts.timeline([0, 1, 5], {"experts": [1.0, 2.0, 3.0], "other": [0.1, 0.1, 0.1]})
     assert config["data"]["labels"] == [0, 1, 5]

@@ -49,11 +49,14 @@ def test_the_rules_quote_the_limits_that_decide() -> None:
     [
         (("steady",), "The run was steady."),
         (("steady",) * 4, "All 4 runs were steady."),
-        (("steady", "noisy"), "1 of 2 runs were steady; none at 1×16 noisy."),
-        (("bimodal", "noisy", "drifting", "unknown"), "0 of 4 runs were steady."),
+        (("steady", "noisy"), "1 of 2 runs were steady, 1 noisy."),
+        (
+            ("bimodal", "noisy", "drifting", "unknown"),
+            "0 of 4 runs were steady, 1 noisy, 1 drifting, 1 bimodal, 1 unknown.",
+        ),
         (("unknown",), "Too few steps to say how steady the run was."),
         (("unknown", "unknown"), "Too few steps to say how steady the runs were."),
-        (("steady", "unknown"), "1 of 2 runs were steady; none at 1×16 unknown."),
+        (("steady", "unknown"), "1 of 2 runs were steady, 1 unknown."),
         ((None, None), "These runs don't tell how steady they were."),
     ],
 )
@@ -96,7 +99,8 @@ def test_what_auto_chose_is_shown_once_a_variant_with_all_its_candidates() -> No
 def test_graphs_and_device_idle_are_shown_where_there_are_any() -> None:
     assert section("steady").graphs == []
     times = GraphTimes(sampled_steps=9, eager_us=200.0, graph_us=80.0)
-    assert section("steady", graphs=times).graphs == [("gate_up at 1×16", times)]
+    [(run, found)] = section("steady", graphs=times).graphs
+    assert (run.variant, run.condition, found) == ("gate_up", "1×16", times)
     idle = runs("steady")
     idle[0]["summary"]["device_idle_share"] = 0.0
     made = kernels.section(idle, {})

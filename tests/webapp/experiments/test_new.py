@@ -13,10 +13,13 @@ import pytest
 from django.urls import reverse
 
 from bench_worker.spec import Library, SpecError, parse_experiment
+from bench_worker.strategies import NON_CAUSAL, STRATEGIES
 from tests.webapp.experiments import make
-from webapp.experiments import machines, queue
+from webapp.experiments import fields, machines, queue
 from webapp.experiments.forms import ExperimentForm
 from webapp.experiments.models import Experiment, State
+from webapp.traces.models import Recording
+from webapp.traces.recording_store import import_recording, recording_files
 from webapp.traces.store import import_trace
 
 pytestmark = pytest.mark.django_db
@@ -52,17 +55,20 @@ def test_every_field_reaches_the_document(signed_in: Any) -> None:
     signed_in.post(
         NEW,
         texts(
-            title="Mine", model="mixtral-8x7b", layers="2", top_k="1", capacity_factor="1.25", dtype="float32",
-            fusion="none", threads="2", attention="false", profile="uniform", skew="0.5", trace="code", requests="7",
-            concurrency="2", prompt_tokens="", output_tokens="", max_batch_tokens="512", seed="3", warmup_steps="0",
-            repeats="2", max_seconds="60", vary_field="kernels.threads", vary_values="1, 2",
+            title="Mine", model="mixtral-8x7b", layers="2", top_k="1", capacity_factor="1.25", scoring="sigmoid",
+            renormalize="false", route_scale="2.5", bias="0, -1, 0, 0, 0, 0, 0, 0.5", dtype="float32", fusion="none",
+            threads="2", attention="false", profile="uniform", skew="0.5", correlation="0.25", trace="code",
+            requests="7", concurrency="2", prompt_tokens="", output_tokens="", max_batch_tokens="512", seed="3",
+            warmup_steps="0", repeats="2", max_seconds="60", vary_field="kernels.threads", vary_values="1, 2",
         ),
     )  # fmt: skip
     document = Experiment.objects.get().document
     base = document["base"]
     assert (document["title"], base["model"], base["layers"]) == ("Mine", "mixtral-8x7b", 2)
-    assert base["routing"].items() >= {"strategy": "token_choice", "top_k": 1, "capacity_factor": 1.25}.items()
-    assert base["load"].items() >= {"profile": "uniform", "skew": 0.5, "recording": None}.items()
+    routing = {"strategy": "token_choice", "top_k": 1, "capacity_factor": 1.25, "scoring": "sigmoid",
+               "renormalize": False, "route_scale": 2.5, "bias": [0, -1, 0, 0, 0, 0, 0, 0.5]}  # fmt: skip
+    assert {name: value for name, value in base["routing"].items() if value is not None} == routing
+    assert base["load"] == {"profile": "uniform", "skew": 0.5, "recording": None, "correlation": 0.25}
     assert (base["kernels"]["dtype"], base["kernels"]["fusion"], base["kernels"]["threads"]) == ("float32", "none", 2)
     assert base["kernels"]["attention"] is False
     workload = {"trace": "code", "requests": 7, "max_batch_tokens": 512, "seed": 3, "prompt_tokens": None}
@@ -81,6 +87,16 @@ BAD = [
     ("layers", {"layers": "1.5"}, {"base": {"model": "olmoe-1b-7b", "layers": 1.5}}),
     ("top_k", {"top_k": "65"}, {"base": {"model": "olmoe-1b-7b", "routing": {"top_k": 65}}}),
     ("dtype", {"dtype": "float8"}, {"base": {"model": "olmoe-1b-7b", "kernels": {"dtype": "float8"}}}),
+    ("capacity_factor", {"capacity_factor": "0"},
+     {"base": {"model": "olmoe-1b-7b", "routing": {"capacity_factor": 0}}}),
+    ("top_p", {"strategy": "dynamic", "top_p": "1.5"},
+     {"base": {"model": "olmoe-1b-7b", "routing": {"strategy": "dynamic", "top_p": 1.5}}}),
+    ("num_groups", {"strategy": "group_limited", "num_groups": "7"},
+     {"base": {"model": "olmoe-1b-7b", "routing": {"strategy": "group_limited", "num_groups": 7}}}),
+    ("topk_groups", {"strategy": "group_limited", "num_groups": "32", "topk_groups": "3"},
+     {"base": {"model": "olmoe-1b-7b", "routing": {"strategy": "group_limited", "num_groups": 32, "topk_groups": 3}}}),
+    ("bias", {"bias": "1, 2"}, {"base": {"model": "olmoe-1b-7b", "routing": {"bias": [1, 2]}}}),
+    ("correlation", {"correlation": "1"}, {"base": {"model": "olmoe-1b-7b", "load": {"correlation": 1}}}),
     ("concurrency", {"concurrency": "-1"}, {"conditions": [{"concurrency": -1, "prompt_tokens": 128}]}),
     ("concurrency", {"concurrency": "1, two"}, {"conditions": [{"concurrency": 1}, {"concurrency": "two"}]}),
     ("prompt_tokens", {"prompt_tokens": "0"}, {"conditions": [{"concurrency": 1, "prompt_tokens": 0}]}),
@@ -151,7 +167,7 @@ def test_the_command_line_says_the_same(tmp_path: Path) -> None:
 def test_only_what_is_built_is_offered(signed_in: Any) -> None:
     form = signed_in.get(NEW).context["form"]
     offered = {name: [value for value, _ in form.fields[name].widget.choices] for name in ("fusion", "profile")}
-    assert offered == {"fusion": ["none", "gate_up", "whole"], "profile": ["uniform", "zipf"]}
+    assert offered == {"fusion": ["none", "gate_up", "whole"], "profile": ["uniform", "zipf", "recorded"]}
 
 
 def test_imported_traces_are_offered_by_name(signed_in: Any, tmp_path: Path) -> None:
@@ -161,6 +177,122 @@ def test_imported_traces_are_offered_by_name(signed_in: Any, tmp_path: Path) -> 
     assert [value for value, _ in form.fields["trace"].widget.choices] == ["conversation", "code", "mine"]
     signed_in.post(NEW, texts(trace="mine", requests="1"))
     assert Experiment.objects.get().document["base"]["workload"]["trace"] == "mine"
+
+
+# Routing
+
+
+@pytest.mark.parametrize(
+    ("strategy", "typed"),
+    [
+        ("dynamic", {"top_p": "0.6", "max_experts": "12"}),
+        ("balanced", {"solver": "exact"}),
+        ("soft", {"slots_per_expert": "2"}),
+        ("group_limited", {"num_groups": "8", "topk_groups": "3", "group_score": "max"}),
+    ],
+)
+def test_a_strategys_own_parameters_reach_the_document(signed_in: Any, strategy: str, typed: dict[str, str]) -> None:
+    signed_in.post(NEW, texts(strategy=strategy, **typed))
+    routing = Experiment.objects.get().document["base"]["routing"]
+    given = {name: value for name, value in routing.items() if value is not None}
+    assert given == {"strategy": strategy} | {name: fields.values_of(text)[0] for name, text in typed.items()}
+
+
+def test_what_the_chosen_strategy_has_no_use_for_is_left_out_and_kept_in_the_form(signed_in: Any) -> None:
+    typed = texts(strategy="hash", capacity_factor="1.25", top_p="nonsense", layers="0")
+    form = signed_in.post(NEW, typed).context["form"]
+    assert set(form.errors) == {"layers"}
+    assert (form["capacity_factor"].value(), form["top_p"].value()) == ("1.25", "nonsense")
+    signed_in.post(NEW, typed | {"layers": "1"})
+    assert Experiment.objects.get().document["base"]["routing"]["capacity_factor"] is None
+
+
+def test_one_click_compares_all_strategies_and_loses_nothing(signed_in: Any) -> None:
+    response = signed_in.post(NEW, texts(title="Mine", layers="2", vary_field="layers") | {"compare": "strategies"})
+    form = response.context["form"]
+    assert response.status_code == 200
+    assert (form["vary_field"].value(), form["title"].value(), form["layers"].value()) == (
+        "routing.strategy", "Mine", "2",
+    )  # fmt: skip
+    assert not Experiment.objects.exists()
+    signed_in.post(NEW, {name: str(form[name].value() or "") for name in form.fields})
+    assert Experiment.objects.get().document["vary"] == {"field": "routing.strategy", "values": list(STRATEGIES)}
+
+
+def test_strategies_that_look_ahead_are_marked_with_the_reason(signed_in: Any) -> None:
+    form = signed_in.get(NEW).context["form"]
+    marked = {value for value, text in form.fields["strategy"].widget.choices if text == f"{value} (non-causal)"}
+    assert marked == {"expert_choice", "soft"}
+    page = unescape(signed_in.get(NEW).content.decode())
+    assert page.count(f"<strong>Non-causal</strong>: {NON_CAUSAL}.") == 2
+    part = signed_in.post(PLAN, texts(vary_field="routing.strategy"), HTTP_HX_REQUEST="true").content.decode()
+    assert f"Non-causal: expert_choice and soft; {NON_CAUSAL}." in unescape(part)
+
+
+def test_the_stylesheet_knows_every_strategy() -> None:
+    """It decides which parameters are seen, with and without scripts."""
+    style = (Path(__file__).parents[3] / "webapp/ui/static/moescope/moescope.css").read_text()
+    for name in STRATEGIES:
+        assert f'#id_strategy > [value="{name}"]:checked) [data-takers~="{name}"]' in style
+
+
+# Recorded load
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Recording:
+    (tmp_path / "arxiv.json").write_text(json.dumps({"counts": [[1] * 64], "top_k": 8}))
+    return import_recording([tmp_path / "arxiv.json"])[0]
+
+
+def test_an_imported_recording_is_offered_and_reaches_the_experiment(signed_in: Any, recording: Recording) -> None:
+    form = signed_in.get(NEW).context["form"]
+    assert form.fields["recording"].widget.choices == [("", "none"), ("arxiv", "arxiv")]
+    signed_in.post(NEW, texts(profile="recorded", recording="arxiv"))
+    row = Experiment.objects.get()
+    assert row.document["base"]["load"].items() >= {"profile": "recorded", "recording": "arxiv"}.items()
+    assert list(row.recordings.all()) == [recording]
+    assert signed_in.get(f"{NEW}?from={row.pk}").context["form"]["recording"].value() == "arxiv"
+
+
+def test_recordings_may_be_what_changes(signed_in: Any, recording: Recording, tmp_path: Path) -> None:
+    (tmp_path / "c4.json").write_text(json.dumps({"counts": [[2] * 64]}))
+    other, _ = import_recording([tmp_path / "c4.json"])
+    typed = texts(profile="recorded", recording="arxiv", vary_field="load.recording", vary_values="arxiv, c4")
+    signed_in.post(NEW, typed)
+    assert set(Experiment.objects.get().recordings.all()) == {recording, other}
+
+
+@pytest.mark.parametrize(
+    ("typed", "sentence"),
+    [
+        ({"profile": "recorded"}, "is missing; the profile recorded replays one"),
+        ({"profile": "recorded", "recording": "gone"}, "'gone' is not one of arxiv"),
+        ({"recording": "arxiv"}, "'arxiv' has no use with zipf; leave it empty, or set profile to recorded"),
+        ({"profile": "recorded", "recording": "arxiv", "model": "mixtral-8x7b"},
+         "arxiv: holds 64 experts; mixtral-8x7b has 8"),
+    ],
+)  # fmt: skip
+def test_a_recording_that_can_not_be_replayed_is_refused_beside_it(
+    signed_in: Any, recording: Recording, typed: dict[str, str], sentence: str
+) -> None:
+    response = signed_in.post(NEW, texts(**typed))
+    assert response.status_code == 422
+    assert errors_at(response, "recording") == [sentence]
+    assert not Experiment.objects.exists()
+    assert "Shown once the experiment can be run." in signed_in.post(PLAN, texts(**typed)).content.decode()
+
+
+def test_the_command_line_refuses_a_misfit_in_the_same_words(recording: Recording, tmp_path: Path) -> None:
+    file = tmp_path / "experiment.json"
+    load = {"profile": "recorded", "recording": "arxiv"}
+    file.write_text(json.dumps({"schema": 1, "base": {"model": "mixtral-8x7b", "load": load}}))
+    recording_files([recording], tmp_path)
+    command = [sys.executable, "-m", "bench_worker", "run", str(file), "--recordings", str(tmp_path)]
+    said = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert said.returncode == 2
+    message = json.loads(said.stderr.splitlines()[-1])["message"]
+    assert message == "base.load.recording: arxiv: holds 64 experts; mixtral-8x7b has 8"
 
 
 # The document itself
@@ -424,11 +556,10 @@ def test_the_queries_do_not_grow(
         monkeypatch.setattr(machines.socket, "gethostname", lambda number=number: f"host {number}")
         machines.register_this(make.MACHINE, f"pool {number % 3}")
         row = queue.enqueue(make.experiment(), author=member)
-    with django_assert_num_queries(
-        8
-    ):  # session, user; traces, pools; the trace, the pool's machines twice, those like it
+    # session, user; traces, recordings, pools; the trace, the pool's machines twice, those like it
+    with django_assert_num_queries(9):
         signed_in.get(NEW)
-    with django_assert_num_queries(8):
+    with django_assert_num_queries(9):
         signed_in.post(PLAN, texts())
-    with django_assert_num_queries(8):  # and the experiment to start from, whose kernels the document asks for
+    with django_assert_num_queries(9):  # and the experiment to start from, whose kernels the document asks for
         signed_in.get(f"{NEW}?from={row.pk}")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bench_worker.result import Result
+from bench_worker.strategies import NON_CAUSAL
 from tests.webapp.experiments import make
 from tests.webapp.experiments.rows import done, ended, measuring, put, run, text_of, title_of
 from webapp.experiments import queue
@@ -71,8 +72,8 @@ def test_a_finished_experiment_answers_first_and_shows_everything(signed_in: Any
     row = done(member)
     response = signed_in.get(row.get_absolute_url())
     text = text_of(response)
-    sections = ["gate_up has the shortest", "Step time", "Where a step's time goes", "One run", "Requests", "How sure",
-                "What was asked", "Where it ran", "Reproduce"]  # fmt: skip
+    sections = ["gate_up has the shortest", "Step time", "Where a step's time goes", "How tokens were routed",
+                "One run", "Requests", "How sure", "What was asked", "Where it ran", "Reproduce"]  # fmt: skip
     places = [text.index(section) for section in sections]
     assert places == sorted(places)
     for shown in ("×16", "1×16", "4×64", "equals the reference", "Weights are random.", "kernels.fusion", "f00d",
@@ -99,12 +100,81 @@ def test_another_run_is_chosen_in_the_address(signed_in: Any, member: Any) -> No
     assert "One run gate_up at 1×16" in text_of(signed_in.get(f"{row.get_absolute_url()}?run=no"))
 
 
+def test_runs_are_chosen_by_variant_and_by_corner(signed_in: Any, member: Any) -> None:
+    row = done(member)
+    page = signed_in.get(f"{row.get_absolute_url()}?run=3&corner=1×16").content.decode()
+    chips = re.findall(r'<ul class="chips" aria-label="(\w+)">(.*?)</ul>', page, re.DOTALL)
+    links = [(name, re.findall(r'href="([^"]+)"(?: aria-current="true")?>([^<]+)', inside)) for name, inside in chips]
+    kept = "run=3&amp;corner=1%C3%9716"
+    assert links == [
+        ("Corners", [(f"?{kept}#routing", "1×16"), (f"?{kept.replace('1%C3%9716', '4%C3%9764')}#routing", "4×64")]),
+        ("Variants", [(f"?{kept.replace('=3', '=2')}#run", "gate_up"), (f"?{kept}#run", "none")]),
+        ("Corners", [(f"?{kept.replace('=3', '=1')}#run", "1×16"), (f"?{kept}#run", "4×64")]),
+    ]
+
+
+def test_what_routing_came_to_is_shown_for_one_corner(signed_in: Any, member: Any) -> None:
+    row = done(member)
+    text = text_of(signed_in.get(row.get_absolute_url()))
+    assert "How tokens were routed at 4×64 1×16 4×64" in text  # the last corner, unless another one is chosen
+    assert "gate_up 8 – 1.60 0.800 of 64 2.50 one rank 25% none 8" in text
+    assert "64 experts, top to bottom; 5 steps, left to right, a column for each 3" in text
+    assert "Tokens by how many experts they get Variant 1 2 gate_up 40% 60% none 40% 60%" in text
+    assert "Expert gate_up none 0 5 5 1 3 3 2 0 0" in text
+    for chosen in ("1×16", "none"):
+        page = signed_in.get(f"{row.get_absolute_url()}?corner={chosen}")
+        assert f"How tokens were routed at {chosen if chosen == '1×16' else '4×64'}" in text_of(page)
+
+
+def test_a_single_variant_shows_its_routing_at_every_corner(signed_in: Any, member: Any) -> None:
+    page = signed_in.get(done(member, vary=None).get_absolute_url())
+    assert "As the model's own 1×16 8 – 1.60" in text_of(page)
+    assert page.content.decode().count('class="heatmap"') == 2
+
+
+def test_every_picture_has_words(signed_in: Any, member: Any) -> None:
+    page = signed_in.get(done(member).get_absolute_url()).content.decode()
+    pictures = re.findall(r'<svg [^>]*role="img" aria-label="([^"]+)"', page)
+    assert len(pictures) == page.count("<svg") == 6
+    assert pictures[0].startswith("Load of 64 experts by step, gate_up at 4×64: the hottest has 40.0 times")
+
+
+def test_what_was_dropped_is_counted(signed_in: Any, member: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = make.routing()
+    monkeypatch.setattr(make, "routing", lambda: usual.model_copy(update={"dropped": 3, "expert_overlap": None}))
+    text = text_of(signed_in.get(done(member).get_absolute_url()))
+    assert "gate_up 8 3 0.0% 1.60" in text
+    assert "one rank none of its own" in text
+
+
+def test_a_result_without_routing_shows_none(signed_in: Any, member: Any) -> None:
+    row = done(member)
+    row.runs.update(routing=None)
+    assert "How tokens were routed" not in text_of(signed_in.get(row.get_absolute_url()))
+
+
+STRATEGIES = {"vary": {"field": "routing.strategy", "values": ["token_choice", "soft"]}}
+
+
+def test_a_strategy_that_looks_ahead_is_marked_wherever_it_stands(signed_in: Any, member: Any) -> None:
+    row = done(member, **STRATEGIES)
+    text = text_of(signed_in.get(row.get_absolute_url()))
+    everywhere = re.sub(r"Load of 64 experts.*?nothing\.", "", text)
+    assert f"Non-causal: {NON_CAUSAL}." in text
+    assert everywhere.count("soft non-causal") == len(re.findall(r"\bsoft\b", everywhere.partition("Reproduce")[0])) > 8
+    assert "token_choice non-causal" not in text
+    running = text_of(signed_in.get(measuring(member, finished=2, **STRATEGIES).get_absolute_url()))
+    assert "soft non-causal" in running
+    assert f"Non-causal: {NON_CAUSAL}." in running
+
+
 @pytest.mark.parametrize("corners", [1, 6])
 def test_the_pages_queries_do_not_grow_with_the_runs(
     signed_in: Any, member: Any, corners: int, django_assert_num_queries: Any
 ) -> None:
     row = done(member, conditions=[{"concurrency": 1, "prompt_tokens": 16 + n} for n in range(corners)])
-    with django_assert_num_queries(6):  # session, user; experiment, runs; the chosen run's series and requests
+    # session, user; experiment, runs; the chosen run's series and requests; the routing at one corner
+    with django_assert_num_queries(7):
         signed_in.get(row.get_absolute_url())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import sys
@@ -23,6 +24,7 @@ from webapp import guard
 from webapp.experiments import attempts, export, jobs, launch, machines, perform, queue
 from webapp.experiments.models import Experiment, Kind, State
 from webapp.experiments.recover import recover
+from webapp.traces.recording_store import import_recording
 from webapp.traces.store import import_trace
 
 pytestmark = pytest.mark.django_db
@@ -56,10 +58,11 @@ def attempt(
     title: str = "Fusion",
     shutting_down: Callable[[], bool] = lambda: False,
     traces: frozenset[str] = frozenset(),
+    recordings: frozenset[str] = frozenset(),
     **changes: Any,
 ) -> Experiment:
     """Queue an experiment, claim it and carry it out; the row as it is afterwards."""
-    row = queue.enqueue(make.experiment(traces, title=title, **changes), author=None)
+    row = queue.enqueue(make.experiment(traces, recordings, title=title, **changes), author=None)
     assert perform.perform_next("default", shutting_down)
     row.refresh_from_db()
     return row
@@ -290,6 +293,16 @@ def test_one_that_eats_memory_fails_with_the_amount(settings: Any) -> None:
     assert re.fullmatch(sentence, row.failure)
     assert row.last_output == "hungry"
     assert not processes_of(row)
+
+
+def test_the_worker_gets_the_recordings_that_the_experiment_names(tmp_path: Path) -> None:
+    for name in ("arxiv", "c4", "unnamed"):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"counts": [[len(name)] * 64]}))
+        import_recording([tmp_path / f"{name}.json"])
+    base = {"model": "olmoe-1b-7b", "load": {"profile": "recorded", "recording": "arxiv"}}
+    vary = {"field": "load.recording", "values": ["arxiv", "c4"]}
+    row = attempt("show recordings", recordings=frozenset(["arxiv", "c4"]), base=base, vary=vary)
+    assert "arxiv.npz c4.npz" in row.last_output.splitlines()
 
 
 def test_the_worker_gets_an_imported_trace_with_every_digit(tmp_path: Path) -> None:

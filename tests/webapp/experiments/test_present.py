@@ -59,6 +59,20 @@ def test_a_single_variant_shows_its_corners_as_shares() -> None:
     assert bars.config["options"]["unit"] == "percent"
 
 
+def test_a_chart_grows_with_its_bars_and_marks_what_looks_ahead() -> None:
+    strategies = ["token_choice", "soft", "expert_choice", "hash", "balanced"]
+    vary = {"field": "routing.strategy", "values": strategies}
+    found = seen(measured(vary=vary), vary=vary)
+    chart = present.bars(found, frozenset(["soft", "expert_choice"]))[0]
+    assert chart.config["data"]["labels"] == [
+        "token_choice", "soft (non-causal)", "expert_choice (non-causal)", "hash", "balanced"
+    ]  # fmt: skip
+    assert [row.label for row in chart.rows] == strategies
+    assert (chart.size, present.bars(found[:4])[0].size) == ("", "low")
+    threads = {"field": "kernels.threads", "values": list(range(1, 12))}
+    assert present.bars(seen(measured(vary=threads), vary=threads))[0].size == "tall"
+
+
 def test_a_wrong_result_has_no_bar() -> None:
     runs = make.result(make.experiment(), wrong=frozenset(["none"])).runs
     assert [row.label for bars in present.bars(seen(runs)) for row in bars.rows] == ["1×16", "4×64"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,51 @@ def test_a_trace_that_is_too_long_is_refused(tmp_path: Path, monkeypatch: pytest
         import_trace(write(tmp_path / "a.csv", PLAIN + "0,10,1\n1,10,1\n"))
 
 
+def test_the_first_requests_of_a_long_trace_can_be_kept_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(store, "MAX_REQUESTS", 2)
+    file = write(tmp_path / "a.csv", PLAIN + "0,10,1\n1,20,1\n2,30,1\nnever read\n")
+    with pytest.raises(TraceError, match=r"a\.csv: holds more than 2 requests, .*; keep its first 2 alone"):
+        import_trace(write(tmp_path / "a.csv", PLAIN + "0,10,1\n1,20,1\n2,30,1\n"))
+    write(file, PLAIN + "0,10,1\n1,20,1\n2,30,1\nnever read\n")
+    call_command("import_trace", str(file), "--first", "2")
+    assert [request.prompt_tokens for request in Trace.objects.get().requests()] == [10, 20]
+    with pytest.raises(CommandError, match="--first: 0 is not allowed; it must be at least 1"):
+        call_command("import_trace", str(file), "--first", "0")
+
+
+def test_the_file_is_never_held_in_memory(tmp_path: Path) -> None:
+    """As published, Mooncake's rows carry hash ids: here 32 MB of them for 100 requests."""
+    row = '{"timestamp": %d, "input_length": 6, "output_length": 5, "hash_ids": [%s]}\n'
+    file = tmp_path / "mooncake.jsonl"
+    with file.open("w") as out:
+        out.writelines(row % (number, ",".join(["1234567"] * 40_000)) for number in range(100))
+    assert file.stat().st_size > 32_000_000
+    import_trace(write(tmp_path / "warm.csv", PLAIN + "0,10,1\n"))
+    tracemalloc.start()
+    try:
+        trace, _ = import_trace(file)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert trace.num_requests == 100
+    assert peak < 8_000_000  # one row at a time
+
+
+def test_what_an_entry_holds_is_all_that_many_rows_take(tmp_path: Path) -> None:
+    count = 100_000
+    file = write(tmp_path / "many.csv", PLAIN + "".join(f"{number},{number % 1000 + 1},7\n" for number in range(count)))
+    import_trace(write(tmp_path / "warm.csv", PLAIN + "0,10,1\n"))
+    tracemalloc.start()
+    try:
+        import_trace(file)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 10_000_000 + 200 * count  # 16 bytes each, a few times on its way into the database
+
+
 def test_the_measuring_program_reads_back_what_was_imported(tmp_path: Path) -> None:
     import_trace(
         write(tmp_path / "a.csv", PLAIN + "0,10,1\n0.30000000000000004,20,2\n5e-324,1,1\n".replace("5e-324", "0.4"))
@@ -96,10 +142,10 @@ def test_the_measuring_program_reads_back_what_was_imported(tmp_path: Path) -> N
     assert traces_library().traces == {"a"}
 
 
-def test_arrays_of_different_lengths_are_refused_by_the_database(tmp_path: Path) -> None:
+def test_a_trace_of_another_length_than_it_says_is_refused_by_the_database(tmp_path: Path) -> None:
     trace, _ = import_trace(write(tmp_path / "a.csv", PLAIN + "0,10,1\n"))
     with pytest.raises(IntegrityError), transaction.atomic():
-        Trace.objects.filter(pk=trace.pk).update(prompt_tokens=[1, 2])
+        Trace.objects.filter(pk=trace.pk).update(packed=bytes(trace.packed)[:-1])
 
 
 # The command

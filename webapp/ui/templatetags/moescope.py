@@ -1,16 +1,17 @@
 """Template filters: the one formatter, under its own names. Built in, so templates need no ``load``."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import numpy as np
 from django import template
 from django.template.context import Context
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
-from webapp.ui import formatting
+from webapp.ui import formatting, pictures
 
 register = template.Library()
 
@@ -40,6 +41,18 @@ def nav_link(context: Context, address: str, text: str) -> SafeString:
     request = context.get("request")
     here = ' aria-current="page"' if request and request.path == address else ""
     return format_html('<a href="{}"{}>{}</a>', address, mark_safe(here), text)
+
+
+@register.simple_tag
+def heatmap(levels: np.ndarray, label: str) -> SafeString:
+    """A heat map, drawn by `webapp.ui.pictures`."""
+    return mark_safe(pictures.heatmap(levels, label))
+
+
+@register.simple_tag
+def histogram(bars: Sequence[pictures.Bar], label: str) -> SafeString:
+    """A histogram, drawn by `webapp.ui.pictures`."""
+    return mark_safe(pictures.histogram(bars, label))
 
 
 @register.inclusion_tag("ui/chart.html")

@@ -1,4 +1,4 @@
-"""``manage.py import_trace FILE [--name NAME]``: a request trace for everyone's experiments."""
+"""``manage.py import_trace FILE [--name NAME] [--first N]``: a request trace for everyone's experiments."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("file", type=Path)
         parser.add_argument("--name", help="how experiments name it; by default the file's own name")
+        parser.add_argument("--first", type=int, metavar="N", help="keep its first N requests alone")
 
-    def handle(self, *args: Any, file: Path, name: str | None, **options: Any) -> None:
+    def handle(self, *args: Any, file: Path, name: str | None, first: int | None, **options: Any) -> None:
+        if first is not None and first < 1:
+            raise CommandError(f"--first: {first} is not allowed; it must be at least 1", returncode=2)
         try:
-            trace, is_new = import_trace(file, name)
+            trace, is_new = import_trace(file, name, first=first)
         except TraceError as error:
             raise CommandError(str(error), returncode=2) from None
         if is_new:

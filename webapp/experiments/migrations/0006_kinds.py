@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('experiments', '0004_kernels'),
+        ('experiments', '0005_library'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

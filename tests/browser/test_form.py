@@ -1,0 +1,76 @@
+"""The form in a real browser: which parameters it shows, and what one click or one key does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from bench_worker.strategies import STRATEGIES
+from webapp.experiments import fields, queue
+from webapp.experiments.models import Experiment
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+LABELS = {ask.name: ask.label for ask in fields.ASKS if ask.section == "routing" and ask.name != "strategy"}
+
+
+@pytest.fixture(autouse=True)
+def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue, "wake", lambda pool: None)
+
+
+@pytest.fixture(params=["with scripts", "without scripts"])
+def form(request: Any, browser: Browser, live_server: Any, signed_in: Any) -> Iterator[Page]:
+    """The form, signed in; what the browser complains about fails the test, but for a refusal, which it reports."""
+    context = browser.new_context(java_script_enabled=request.param == "with scripts")
+    session = signed_in.cookies["sessionid"].value
+    context.add_cookies([{"name": "sessionid", "value": session, "url": live_server.url}])
+    page, said = context.new_page(), []
+    page.on("console", lambda message: said.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.goto(f"{live_server.url}/experiments/new/")
+    yield page
+    context.close()
+    assert [text for text in said if "status of 422" not in text] == []
+
+
+def shown(page: Page) -> set[str]:
+    """Names of the parameters that can be seen."""
+    return {name for name, label in LABELS.items() if page.get_by_label(label, exact=True).is_visible()}
+
+
+def test_a_strategy_shows_only_its_own_parameters(form: Page) -> None:
+    for name, strategy in STRATEGIES.items():
+        form.get_by_label("Routing strategy").select_option(name)
+        assert shown(form) == set(strategy.parameters)
+        expect(form.get_by_text(strategy.summary)).to_be_visible()
+        expect(form.locator("strong:visible", has_text="Non-causal")).to_have_count(0 if strategy.causal else 1)
+
+
+def test_one_click_asks_for_all_strategies(form: Page) -> None:
+    form.get_by_label("Title").fill("All of them")
+    form.get_by_role("button", name="Compare all 7 routing strategies").click()
+    expect(form.get_by_label("Its values")).to_have_value(", ".join(STRATEGIES))
+    expect(form.get_by_text("7 variants × 4 corners")).to_be_visible()
+    expect(form.get_by_label("Title")).to_have_value("All of them")
+    assert shown(form) == {"top_k"}  # what they share; each starts from its own defaults
+    form.get_by_role("button", name="Queue experiment").click()
+    expect(form.get_by_role("heading", level=1)).to_have_text("All of them")
+    assert len(Experiment.objects.get().plan) == 28
+
+
+def test_what_is_wrong_is_seen_even_where_it_has_no_use(form: Page) -> None:
+    form.get_by_label("Capacity factor").fill("-1")
+    form.get_by_label("What changes").select_option("routing.strategy")
+    form.get_by_label("Its values").fill("hash, soft")
+    form.get_by_role("button", name="Queue experiment").click()
+    expect(form.get_by_text("-1 is not allowed; it must be above 0")).to_be_visible()
+    expect(form.get_by_label("Capacity factor")).to_be_visible()
+
+
+def test_the_enter_key_queues(form: Page) -> None:
+    form.get_by_label("MoE layers").press("Enter")
+    expect(form.get_by_role("heading", level=1)).to_have_text("olmoe-1b-7b")
+    assert Experiment.objects.get().plan

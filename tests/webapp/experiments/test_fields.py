@@ -1,0 +1,105 @@
+"""From the form's texts to the document and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench_worker.spec import Experiment, Library, parse_experiment, variables
+from bench_worker.spec_fields import Routing
+from bench_worker.strategies import STRATEGIES
+from tests.webapp.experiments import make
+from webapp.experiments import fields
+
+CORNER = [{"concurrency": 1, "prompt_tokens": 16}]
+ROUTINGS = [
+    {"strategy": "token_choice", "top_k": 4, "capacity_factor": 1.25, "scoring": "sigmoid", "renormalize": True,
+     "route_scale": 2.5, "bias": [0.5, *[0.0] * 63]},
+    {"strategy": "expert_choice", "top_k": 2},
+    {"strategy": "dynamic", "top_p": 0.6, "max_experts": 12},
+    {"strategy": "balanced", "solver": "exact"},
+    {"strategy": "hash", "top_k": 1},
+    {"strategy": "soft", "slots_per_expert": 3},
+    {"strategy": "group_limited", "num_groups": 4, "topk_groups": 2, "group_score": "max", "renormalize": False},
+]  # fmt: skip
+VARIED = [
+    {"field": "routing.strategy", "values": list(STRATEGIES)},
+    {"field": "routing.capacity_factor", "values": [None, 1.0, 1.5]},
+    {"field": "routing", "values": ROUTINGS},
+    {"field": "load", "values": [{"profile": "uniform"}, {"profile": "zipf", "skew": 2.0, "correlation": 0.5}]},
+    {"field": "load.correlation", "values": [0, 0.5]},
+]
+
+
+def again(asked: Any) -> Any:
+    """What the form would send for an experiment, and the document that this makes."""
+    texts = fields.texts_of(asked, Library())
+    return None if texts is None else fields.build_document(texts)
+
+
+@pytest.mark.parametrize("routing", ROUTINGS, ids=[routing["strategy"] for routing in ROUTINGS])
+def test_a_strategy_with_its_parameters_survives_the_form(routing: dict[str, Any]) -> None:
+    asked = make.experiment(base={"model": "olmoe-1b-7b", "routing": routing}, conditions=CORNER, vary=None)
+    document = again(asked)
+    assert Experiment.model_validate(document) == asked
+    assert document["base"]["routing"] == routing
+
+
+@pytest.mark.parametrize("vary", VARIED, ids=[vary["field"] for vary in VARIED])
+def test_every_variable_that_is_offered_survives_the_form(vary: dict[str, Any]) -> None:
+    asked = make.experiment(vary=vary, conditions=CORNER)
+    assert vary["field"] in fields.offered()
+    assert Experiment.model_validate(again(asked)) == asked
+
+
+def test_a_variable_that_is_not_offered_needs_the_document() -> None:
+    assert "parallel.layout" in variables()
+    assert "parallel.layout" not in fields.offered()
+    assert again(make.experiment(vary={"field": "parallel.layout", "values": [{"tp": 1}]}, conditions=CORNER)) is None
+
+
+def test_every_parameter_of_a_strategy_has_a_field_with_those_who_take_it() -> None:
+    asks = {ask.name: fields.takers(ask) for ask in fields.ASKS if ask.section == "routing"}
+    assert asks.keys() == Routing.model_fields.keys()
+    assert asks["strategy"] == asks["top_k"] == tuple(STRATEGIES)
+    assert asks["scoring"] == asks["bias"] == ("token_choice", "group_limited")
+    assert (asks["capacity_factor"], asks["solver"]) == (("token_choice",), ("balanced",))
+    assert all(fields.takers(ask) == () for ask in fields.ASKS if ask.section != "routing")
+
+
+def test_an_unknown_strategy_keeps_everything_for_the_check_to_name_it() -> None:
+    document = fields.build_document({"strategy": "best", "top_p": "0.5"})
+    assert document["base"]["routing"] == {"strategy": "best", "top_p": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [
+        ("", "Separated by commas; the first is the baseline."),
+        ("layers", "Separated by commas; the first is the baseline."),
+        ("routing.scoring", "Separated by commas; the first is the baseline. Of default, softmax, sigmoid."),
+        ("routing.renormalize", "Separated by commas; the first is the baseline. Of default, true, false."),
+        ("kernels.attention", "Separated by commas; the first is the baseline. Of true, false."),
+        ("routing", 'A JSON list, such as [{"strategy": "dynamic", "top_p": 0.6}]; the first is the baseline.'),
+    ],
+)
+def test_the_help_of_the_values_fits_the_variable(field: str, words: str) -> None:
+    assert fields.values_help(field) == words
+
+
+@pytest.mark.parametrize("group", fields.GROUPS)
+def test_the_example_of_a_group_is_a_value_of_it(group: str) -> None:
+    make.experiment(vary={"field": group, "values": fields.values_of(f"[{fields.GROUPS[group]}]")})
+
+
+def test_the_sample_of_all_strategies_is_what_one_click_asks_for() -> None:
+    sample = Path(__file__).parents[3] / "samples" / "seven-strategies.json"
+    asked = parse_experiment(sample.read_bytes())
+    texts = fields.texts_of(asked, Library())
+    assert texts is not None
+    assert texts.items() >= fields.all_strategies().items()
+    assert len(asked.runs()) == 7 * 4
+    assert (texts["model"], texts["requests"], texts["output_tokens"]) == ("olmoe-1b-7b", "8", "16")
+    assert (texts["concurrency"], texts["prompt_tokens"]) == ("1, 16", "128, 2048")
