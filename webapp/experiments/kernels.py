@@ -18,7 +18,7 @@ VERIFIED_GPUS: frozenset[str] = frozenset()
 
 #: The rule of each label, in one line; docs/measurement.md has the whole.
 RULES = {
-    "steady": "None of the others.",
+    "steady": f"No trend, no two separate groups, and a spread of at most {NOISY_SPREAD:.0%}.",
     "noisy": f"A step's time spreads by more than {NOISY_SPREAD:.0%} (robust standard deviation).",
     "drifting": f"Steps went one way, and the last quarter differs from the first by {DRIFT:.0%} or more.",
     "bimodal": f"Step times fall into two separate groups, {MODE_GAP:.0%} or more apart.",
