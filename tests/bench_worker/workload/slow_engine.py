@@ -133,8 +133,8 @@ class SlowEngine:
         self, arrive: Callable[[float, int, int], bool], took: Callable[[list[tuple[int, int, int, int]]], float],
         wait: Callable[[int], float] = lambda _next: 0.0,
     ) -> list[SlowStep]:  # fmt: skip
-        """Every step. ``arrive(now, unfinished, next)``: whether the request ``next`` has arrived; ``took(entries)``: how
-        long a step takes; ``wait(next)``: when it comes, for an engine with nothing to do."""
+        """Every step. ``arrive(now, unfinished, next)``: whether the request ``next`` has arrived; ``took(entries)``:
+        how long a step takes; ``wait(next)``: when it comes, for an engine with nothing to do."""
         steps, now, come = [], 0.0, 0
         while come < len(self.requests) or self.queue or self.running:
             if not self.queue and not self.running:
