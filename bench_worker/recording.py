@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bench_worker import assessment, served
-from bench_worker.capacity import Fit
+from bench_worker.capacity import Fit, beyond_context
 from bench_worker.ceilings import Ceilings
 from bench_worker.models import GQA, Model
 from bench_worker.outcome import Outcome, Routed
@@ -196,8 +196,8 @@ def notes(spec: Spec, model: Model, longest: int, record: RunRecord | None) -> l
             "Only the MoE layers were measured: step_us leaves out attention, embedding and head, and there are no "
             "request latencies."
         )
-    if longest > model.max_context:
-        found.append(f"The longest request has {longest:,} tokens; {model.name} was made for {model.max_context:,}.")
+    if warning := beyond_context(model, longest):
+        found.append(warning)
     if left_out := not_computed(model):
         found.append(f"Counted in memory and not computed for {model.name}: {', '.join(left_out)}.")
     return found

@@ -22,16 +22,21 @@ NOT_BUILT: dict[str, frozenset[Any]] = {
 
 @dataclass(frozen=True)
 class Library:
-    """Names that an experiment may use beyond the built-in ones. Passed as pydantic's validation ``context``."""
+    """Names that an experiment may use beyond the built-in ones. Passed as pydantic's validation ``context``.
+
+    ``measures`` is False where only memory is asked for: that is known for parts that this version does not run, too.
+    """
 
     traces: frozenset[str] = frozenset()
     recordings: frozenset[str] = frozenset()
     allow_paths: bool = False
+    measures: bool = True
 
 
 def check_run(spec: Spec, library: Library) -> Iterator[SpecError]:
     """Everything in ``spec`` that can't be run. Fields are named as inside the spec: ``routing.top_k``."""
-    yield from _not_built(spec)
+    if library.measures:
+        yield from _not_built(spec)
     yield from _workload(spec, library)
     yield from _load(spec, library)
     for problem in strategies.foreign(spec.routing):
@@ -42,6 +47,8 @@ def check_run(spec: Spec, library: Library) -> Iterator[SpecError]:
         yield SpecError("model", spec.model, str(error))
     else:
         yield from _beyond_the_model(spec, model)
+        if library.measures and spec.kernels.attention and (reason := model.attention_not_measurable()):
+            yield SpecError("kernels.attention", True, f"{reason}; set it to false to measure the MoE layer alone")
 
 
 def _not_built(spec: Spec) -> Iterator[SpecError]:
@@ -143,8 +150,6 @@ def _beyond_the_model(spec: Spec, model: Model) -> Iterator[SpecError]:
     filled = strategies.filled(spec.routing, model)
     for problem in strategies.problems(filled, model.experts, f" of {model.name}"):
         yield _in("routing", problem)
-    if spec.kernels.attention and (reason := model.attention_not_measurable()):
-        yield SpecError("kernels.attention", True, f"{reason}; set it to false to measure the MoE layer alone")
 
 
 def _in(group: str, problem: SpecError) -> SpecError:
