@@ -14,6 +14,7 @@ from math import ceil
 from pydantic import BaseModel, ConfigDict
 
 from bench_worker import models, strategies
+from bench_worker.kept_kernels import kept_kernels_bytes
 from bench_worker.models import MLA, Model
 from bench_worker.spec import Spec
 
@@ -29,14 +30,15 @@ SCALED_TOGETHER = 128
 #: traces (github.com/Azure/AzurePublicDataset) 92% of conversation and 86% of code requests are no longer.
 TRACE_TOKENS = 4096
 
-#: A Python process with torch loaded, before its first tensor.
-PROCESS_BYTES = 600_000_000
-
+#: A Python process with torch and DeepSpeed loaded, and what these load with their first step (torch 2.13, CPU).
+PROCESS_BYTES = 440_000_000
+#: Tokens of the batch that is checked against the reference.
+CHECK_TOKENS = 256
 
 #: What zentorch holds packed, in copies of the experts' weights: measured, see docs/measurement.md.
 PACKED_COPIES = 2.1
-#: Parts that are no weights: the process, and an expert backend's own copies.
-NO_WEIGHTS = frozenset({"process", "packed"})
+#: Parts that are no weights: the process, the kernels that it compiles, and an expert backend's own copies.
+NO_WEIGHTS = frozenset({"process", "kernels", "packed"})
 
 
 class Fit(BaseModel):
@@ -44,8 +46,7 @@ class Fit(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    #: Bytes by part: the weights, as `bench_worker.models.Parameters` names them, and ``process`` and
-    #: ``packed`` (an expert backend's own copies) in a measurement.
+    #: Bytes by part: the weights, as `bench_worker.models.Parameters` names them; in a measurement `NO_WEIGHTS`, too.
     parts: dict[str, int]
     #: The number format of each part of the weights, and of ``kv_cache``.
     formats: dict[str, str] = {}
@@ -103,7 +104,7 @@ def fit(spec: Spec, device_bytes: int | None, *, tokens_per_sequence: int | None
     kv_bytes = sequences * (kv_token * cached + state)
     if spec.workload.kv_tokens is not None:
         kv_bytes = min(kv_bytes, spec.workload.kv_tokens * token_bytes + sequences * state)
-    rows, selection = _routed(spec, model)
+    rows, selection = _routed(spec, model, spec.workload.max_batch_tokens)
     return _fit(
         spec,
         parts=_parts(weights, size, model.moe_layers * experts * _expert_bytes(spec, model)),
@@ -119,16 +120,20 @@ def fit(spec: Spec, device_bytes: int | None, *, tokens_per_sequence: int | None
     )
 
 
-def fit_measurement(spec: Spec, device_bytes: int | None, *, tokens_per_sequence: int) -> Fit:
+def fit_measurement(
+    spec: Spec, device_bytes: int | None, *, tokens_per_sequence: int, prompt_tokens: int | None = None
+) -> Fit:
     """Memory that one machine needs to execute ``spec.layers`` MoE layers, all ranks of the layout together.
 
     Weights: experts, shared experts and router of each executed layer; where attention is measured, one attention of
     each kind that the model has for each executed layer, and once the norms, a dense FFN if the model has any, the
     embedding and the head. KV cache: a slot of ``tokens_per_sequence`` for each request in flight (the schedule's
-    longest sequence), in sliding layers too. Buffers: hidden rows [T, H]; routed rows [N, H] in and out; gate_up
+    longest sequence), in sliding layers too. Buffers, for the T tokens of the fullest step, at most those of all
+    requests in flight: hidden rows [T, H]; routed rows [N, H] in and out; gate_up
     [N, 2I] and its activation [N, I]; what the selection takes; logits [sequences, vocab]; with MLA, the keys and
     values that one chunk of a prompt expands; one expert in float64 for the check against the reference. A backend that
-    pads rows is counted with its fullest expert's rows for every expert.
+    pads rows is counted with its fullest expert's rows for every expert. Kernels: those that oneDNN compiles for
+    ``prompt_tokens``, of all prompts of the workload together (each as long as the longest sequence where not given).
     """
     model, layers = models.load(spec.model, allow_paths=True), spec.layers
     size = DTYPE_BYTES[spec.kernels.dtype]
@@ -137,8 +142,11 @@ def fit_measurement(spec: Spec, device_bytes: int | None, *, tokens_per_sequence
         "shared_experts": layers * model.shared_parameters,
         "router": layers * model.router_parameters,
     }
-    rows, selection = _routed(spec, model)
-    buffers = work.max_batch_tokens * model.hidden + rows * (2 * model.hidden + 3 * model.expert_intermediate)
+    tokens = max(CHECK_TOKENS, min(work.max_batch_tokens, work.concurrency * tokens_per_sequence))
+    steps = ceil((prompt_tokens or work.requests * tokens_per_sequence) / tokens)
+    kernels = kept_kernels_bytes(spec, model, tokens, steps=steps, tokens_per_sequence=tokens_per_sequence)
+    rows, selection = _routed(spec, model, tokens)
+    buffers = tokens * model.hidden + rows * (2 * model.hidden + 3 * model.expert_intermediate)
     caches, state = 0, 0
     if spec.kernels.attention:
         weights |= {
@@ -157,7 +165,7 @@ def fit_measurement(spec: Spec, device_bytes: int | None, *, tokens_per_sequence
     return _fit(
         spec,
         parts=_parts(weights, size, layers * model.experts * _expert_bytes(spec, model))
-        | {"process": PROCESS_BYTES}
+        | {"process": PROCESS_BYTES, "kernels": kernels}
         | ({"packed": packed} if (packed := packed_bytes(spec)) else {}),
         kv_bytes_per_token=kv_token,
         state_bytes=state,
@@ -274,20 +282,20 @@ def _expert_bytes(spec: Spec, model: Model) -> int:
     return values * size + biases
 
 
-def _routed(spec: Spec, model: Model) -> tuple[int, int]:
-    """Of the fullest step: the rows that experts compute, and the bytes that selecting them takes."""
-    strategy, tokens = spec.routing.strategy, spec.workload.max_batch_tokens
+def _routed(spec: Spec, model: Model, tokens: int) -> tuple[int, int]:
+    """Of the fullest step of ``tokens``: the rows that experts compute, and the bytes that selecting them takes."""
+    strategy = spec.routing.strategy
     params = strategies.parameters(spec.routing, model)
     rows = strategies.routed_rows(strategy, params, tokens, model.experts)
     if spec.kernels.experts in ("padded", "deepspeed_layer"):
-        rows = _padded_rows(spec, model, rows)
+        rows = _padded_rows(spec, model, tokens, rows)
     return rows, strategies.selection_bytes(strategy, params, tokens, model.experts)
 
 
-def _padded_rows(spec: Spec, model: Model, rows: int) -> int:
+def _padded_rows(spec: Spec, model: Model, tokens: int, rows: int) -> int:
     """Rows with padding: E times the fullest expert's, which has T at most, and under a uniform load the mean and a few
     standard deviations. Some strategies fill all experts alike."""
-    tokens, mean = spec.workload.max_batch_tokens, rows / model.experts
+    mean = rows / model.experts
     if spec.routing.strategy in ("expert_choice", "soft", "balanced"):
         return model.experts * ceil(mean)
     fullest = min(tokens, ceil(mean + 6 * mean**0.5)) if spec.load.profile == "uniform" else tokens

@@ -21,7 +21,7 @@ def document(conditions: list[Condition], available: int, device: Device | None,
     against the same. ``refused`` is what ``run`` would say; ``warnings`` hold for the experiment as a whole.
     """
     device_bytes = available if device is None else device.memory_bytes
-    runs = [_answer(run, at.longest, available, device_bytes) for at in conditions for run in at.planned]
+    runs = [_answer(run, at, available, device_bytes) for at in conditions for run in at.planned]
     warnings = [
         warning
         for at in conditions
@@ -39,15 +39,15 @@ def document(conditions: list[Condition], available: int, device: Device | None,
     }
 
 
-def _answer(run: PlannedRun, longest: int, available: int, device_bytes: int) -> dict[str, Any]:
+def _answer(run: PlannedRun, at: Condition, available: int, device_bytes: int) -> dict[str, Any]:
     """``least``: how many of the device the deployment needs; None where no number of them is enough."""
-    deployed = capacity.fit(run.spec, device_bytes, tokens_per_sequence=longest)
-    least = enough(run.spec, device_bytes, tokens_per_sequence=longest)
+    deployed = capacity.fit(run.spec, device_bytes, tokens_per_sequence=at.longest)
+    least = enough(run.spec, device_bytes, tokens_per_sequence=at.longest)
     return {
         "variant": run.variant,
         "condition": run.condition,
         "deployment": deployed.model_dump(),
-        "measurement": capacity.fit_measurement(run.spec, available, tokens_per_sequence=longest).model_dump(),
+        "measurement": at.fit(run.spec, available).model_dump(),
         "longest_context": capacity.longest_context(run.spec, device_bytes),
         "least": None
         if least is None

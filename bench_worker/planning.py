@@ -90,6 +90,17 @@ class Condition:
         return OpenLoop(self.requests, self.arrival_us(), limits, self.prefixes)
 
     @property
+    def prompt_tokens(self) -> int:
+        """Of all requests together."""
+        return sum(request.prompt_tokens for request in self.requests)
+
+    def fit(self, spec: Spec, available: int | None) -> capacity.Fit:
+        """What measuring ``spec``, one of its runs, holds, against ``available`` bytes."""
+        return capacity.fit_measurement(
+            spec, available, tokens_per_sequence=self.longest, prompt_tokens=self.prompt_tokens
+        )
+
+    @property
     def _work(self) -> Workload:
         return self.planned[0].spec.workload
 
@@ -173,7 +184,7 @@ def memory_needed(conditions: list[Condition], available: int | None) -> Needed:
     most: dict[NetworkKey, capacity.Fit] = {}
     for condition in conditions:
         for run in condition.planned:
-            fit = capacity.fit_measurement(run.spec, available, tokens_per_sequence=condition.longest)
+            fit = condition.fit(run.spec, available)
             key = network_key(run.spec)
             if key not in most or fit.total_bytes > most[key].total_bytes:
                 most[key] = fit

@@ -186,7 +186,7 @@ class Bench:
                     self._pass(condition, right, records, repeat, deadline)
         finally:
             gc.enable()
-        return [self._result(run, condition.longest, records.get(run.variant)) for run in condition.planned]
+        return [self._result(run, condition, records.get(run.variant)) for run in condition.planned]
 
     def _warm_up(self, condition: Condition, planned: list[PlannedRun], deadline: float) -> None:
         """Run steps from all over the schedule's beginning, so from all its shapes, and throw them away."""
@@ -318,15 +318,17 @@ class Bench:
         variant.step(inputs, self.whole_clock)
         return self.whole_clock.read()[LAYER]
 
-    def _result(self, planned: PlannedRun, longest: int, record: RunRecord | None) -> Run:
+    def _result(self, planned: PlannedRun, condition: Condition, record: RunRecord | None) -> Run:
         model = self.variants[planned.variant].network.model
         fit: dict[FitKind, capacity.Fit] = {
-            "deployment": capacity.fit(planned.spec, None, tokens_per_sequence=longest),
-            "measurement": capacity.fit_measurement(planned.spec, self.available, tokens_per_sequence=longest),
+            "deployment": capacity.fit(planned.spec, None, tokens_per_sequence=condition.longest),
+            "measurement": condition.fit(planned.spec, self.available),
         }
         kept = self.ceilings[planned.spec.kernels.threads or self.threads]
         recorded = self.recordings.get(planned.spec.load.recording or "")
-        run = recording.run(planned, model, self.checks[planned.variant], fit, longest, record, kept, recorded)
+        run = recording.run(
+            planned, model, self.checks[planned.variant], fit, condition.longest, record, kept, recorded
+        )
         variant = self.variants[planned.variant]
         run.choices, run.refused = variant.choices, variant.refused
         if variant.choices:

@@ -18,6 +18,7 @@ from bench_worker.capacity import (
     longest_context,
     needs,
 )
+from bench_worker.kept_kernels import kept_kernels_bytes
 from bench_worker.spec import Spec
 from bench_worker.strategies import selection_bytes
 
@@ -190,18 +191,37 @@ def test_lengths_that_the_trace_decides_count_as_a_usual_one(workload, tokens):
 
 
 def test_a_measurement_of_the_moe_layer_alone_holds_its_executed_layers():
-    f = fit_measurement(spec(layers=2, kernels={"attention": False}), H200, tokens_per_sequence=3000)
+    one = spec(layers=2, kernels={"attention": False})
+    f = fit_measurement(one, H200, tokens_per_sequence=3000)
     assert f.parts == {
         "experts": 2 * 128 * 3 * 2048 * 768 * 2,
         "shared_experts": 0,
         "router": 2 * 128 * 2048 * 2,
         "process": PROCESS_BYTES,
-    }
+        "kernels": kept_kernels_bytes(one, models.load(one.model), 2048, steps=47, tokens_per_sequence=3000),
+    }  # 32 requests of 3,000 tokens at most are 47 steps of 2,048
+    assert f.weights_bytes == f.parts["experts"] + f.parts["router"]
     rows = 2048 * 8
     activations = 2048 * 2048 + 2 * rows * 2048 + rows * 2 * 768 + rows * 768
     assert f.buffers_bytes == 2 * activations + 3 * 2048 * 768 * 8
     assert (f.kv_bytes, f.kv_bytes_per_token) == (0, 0)
     assert f.max_concurrency == 8  # as many as asked for
+
+
+def test_a_measurement_holds_the_steps_that_its_requests_can_fill():
+    """Two requests of 100 and 200 tokens make no step of 2,048; the check against the reference takes 256."""
+    rows = {256: 2048, 400: 3200}
+    for tokens_per_sequence, tokens in ((100, 256), (200, 400)):
+        one = spec(workload={"concurrency": 2}, kernels={"attention": False})
+        activations = tokens * 2048 + rows[tokens] * (2 * 2048 + 3 * 768)
+        f = fit_measurement(one, H200, tokens_per_sequence=tokens_per_sequence)
+        assert f.buffers_bytes == 2 * activations + 3 * 2048 * 768 * 8
+
+
+def test_the_prompts_decide_how_many_kernels_are_kept():
+    few, many = (fit_measurement(spec(), H200, tokens_per_sequence=3000, prompt_tokens=n) for n in (2048, 200_000))
+    assert few.parts["kernels"] < many.parts["kernels"]
+    assert few.parts | {"kernels": 0} == many.parts | {"kernels": 0}
 
 
 def test_a_measurement_with_attention_holds_caches_embedding_and_head():
@@ -352,7 +372,9 @@ def test_zentorch_holds_its_packed_copies_beside_the_weights():
     packed = measured(spec(kernels={"experts": "zentorch", "fusion": "whole"}))
     experts = 128 * 3 * 2048 * 768 * 2
     assert packed.parts["packed"] == int(PACKED_COPIES * experts)
-    assert packed.total_bytes - plain.total_bytes == packed.parts["packed"]
+    assert packed.total_bytes - plain.total_bytes == packed.parts["packed"] - (
+        plain.parts["kernels"] - packed.parts["kernels"]  # the row counts of a GEMM an expert
+    )
     assert packed.weights_bytes == plain.weights_bytes  # what a step reads has not grown
 
 

@@ -31,8 +31,7 @@ def conditions(**changes: Any) -> list[Condition]:
 
 
 def needs_bytes(condition: Condition, place: int = 0) -> int:
-    spec = condition.planned[place].spec
-    return capacity.fit_measurement(spec, None, tokens_per_sequence=condition.longest).total_bytes
+    return condition.fit(condition.planned[place].spec, None).total_bytes
 
 
 def test_variants_that_share_weights_are_counted_once() -> None:

@@ -113,7 +113,7 @@ def test_a_wrong_result_is_reported_and_not_timed(experiment, monkeypatch):
 def test_it_is_refused_before_anything_is_allocated(experiment, monkeypatch):
     monkeypatch.setattr(environment, "available_bytes", lambda device: 10_000_000)
     monkeypatch.setattr(runner, "Network", None)  # would fail if it were made
-    with pytest.raises(DoesNotFit, match=r"measuring .*tiny\.json needs 0\.6 GB and the device has 0\.0 GB free"):
+    with pytest.raises(DoesNotFit, match=r"measuring .*tiny\.json needs 0\.5 GB and the device has 0\.0 GB free"):
         measure(experiment())
 
 
@@ -123,9 +123,7 @@ def test_networks_side_by_side_count_together(experiment):
             experiment({"field": "kernels.dtype", "values": ["float32", "bfloat16"]}).runs(), {}, False
         )
     ]
-    single = [
-        capacity.fit_measurement(run.spec, None, tokens_per_sequence=10).total_bytes for run in conditions[0].planned
-    ]
+    single = [conditions[0].fit(run.spec, None).total_bytes for run in conditions[0].planned]
     both = sum(single) - capacity.PROCESS_BYTES
     runner.refuse_what_does_not_fit(conditions, both)
     with pytest.raises(DoesNotFit):
