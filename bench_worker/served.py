@@ -113,7 +113,7 @@ def goodput_notes(spec: Spec, seen: Served) -> list[str]:
         values = [value for one in seen.metrics if (value := getattr(one, name)) is not None]
         if limit is not None and values:
             best.append(f"{name.removesuffix('_ms').upper()} {_ms(min(values))} against {_ms(limit)} ms")
-    return [f"Goodput is 0: no request met all limits. The best were {', '.join(best)}."]
+    return [f"Goodput is 0: no request met all limits. Each by itself, the best were {', '.join(best)}."]
 
 
 def _ms(value: float) -> str:

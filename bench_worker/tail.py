@@ -9,7 +9,7 @@ the rest is what every request pays.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from bench_worker.serving import RequestMetrics, Timeline, request_metrics, step_times
+from bench_worker.workload.schedule import Batch
 
 __all__ = ["Metric", "Tail", "tail"]
 
@@ -39,12 +40,12 @@ class Tail:
 
 
 class _Sample(NamedTuple):
-    """A value of the metric: which pass and request it is of, and which of its gaps, for ITL."""
+    """A value of the metric: which pass and request it is of and, for ITL, which of its gaps."""
 
     value_ms: float
     timeline: int
     request: RequestMetrics
-    gap: int | None = None
+    gap: int = 0
 
 
 class _Happened(NamedTuple):
@@ -74,8 +75,8 @@ def tail(metric: Metric, timelines: Sequence[Timeline], percentile: float = 95.0
     timeline = timelines[chosen.timeline]
     offset = sum(len(earlier.step_us) for earlier in timelines[: chosen.timeline])
     lives = _Lives(timeline)
-    spans = [lives.between(s.request.request, metric, s.gap) for s in beyond if s.timeline == chosen.timeline]
-    happened = {one.step: one for span in (spans if metric == "itl_ms" else spans[:1]) for one in span}
+    taken = [s for s in beyond if s.timeline == chosen.timeline] if metric == "itl_ms" else [chosen]
+    happened = {one.step: one for s in taken for one in lives.between(s.request.request, metric, s.gap)}
     cause, steps = _cause(list(happened.values()), metric, _pace_us(timeline))
     reason = _reason(cause, steps, metric, timeline, chosen.request)
     return Tail(chosen.request.request, chosen.value_ms, [offset + step for step in steps], reason)
@@ -94,7 +95,7 @@ class _Lives:
     def __init__(self, timeline: Timeline) -> None:
         batches = timeline.batches
         self._start, self._end = step_times(*timeline[:3])
-        self._arrival_us, self._batches = timeline.arrival_us, batches
+        self._arrival_us = timeline.arrival_us
         self._prefills = np.array([batch.prefill_tokens > 0 for batch in batches])
         self._arrived = {request: step for step, batch in enumerate(batches) for request in batch.arrivals.tolist()}
         self._preempted = {request for batch in batches for request in batch.preempted.tolist()}
@@ -104,14 +105,13 @@ class _Lives:
         self._request, self._step, self._decodes = table[order, 0], step[order], table[order, 2] > 0
         self._yields = np.concatenate([batch.yields for batch in batches])[order]
 
-    def between(self, request: int, metric: Metric, gap: int | None) -> list[_Happened]:
+    def between(self, request: int, metric: Metric, gap: int) -> list[_Happened]:
         """The steps that ``metric`` of a finished request spans: up to its first token, after it, all, or one gap."""
         own = slice(*np.searchsorted(self._request, [request, request + 1]))
         tokens = self._step[own][self._yields[own]]
         arrived = self._arrived[request]
-        begin, end = {
-            "ttft_ms": (arrived, tokens[0]), "tpot_ms": (tokens[0] + 1, tokens[-1]), "e2e_ms": (arrived, tokens[-1])
-        }.get(metric) or (tokens[gap] + 1, tokens[gap + 1])  # type: ignore[operator]  # fmt: skip
+        begin = tokens[gap] + 1 if metric in ("itl_ms", "tpot_ms") else arrived
+        end = {"ttft_ms": tokens[0], "itl_ms": tokens[min(gap + 1, len(tokens) - 1)]}.get(metric, tokens[-1])
         decodes = dict(zip(self._step[own].tolist(), self._decodes[own].tolist(), strict=True))
         admitted = min(decodes)
         found = []
@@ -136,17 +136,17 @@ def _pace_us(timeline: Timeline) -> float:
 
 def _cause(happened: list[_Happened], metric: Metric, pace_us: float) -> tuple[Cause, list[int]]:
     """What took most of the time, and in which steps."""
-    took: Counter[Cause] = Counter()
+    took: defaultdict[Cause, float] = defaultdict(float)
     steps: dict[Cause, list[int]] = {}
     for one in happened:
         steps.setdefault(one.cause, []).append(one.step)
         if one.cause not in ("prefill", "decode"):
-            took[one.cause] += one.took_us  # type: ignore[assignment]  # a Counter of floats
+            took[one.cause] += one.took_us
             continue
         own_us = min(pace_us, one.took_us)
-        took[one.cause] += one.took_us - own_us  # type: ignore[assignment]
+        took[one.cause] += one.took_us - own_us
         if metric == "e2e_ms":
-            took["decode"] += own_us  # type: ignore[assignment]
+            took["decode"] += own_us
     cause = max(took, key=lambda cause: took[cause])
     if cause == "decode":  # beside others' prefill, too, it decoded
         return cause, sorted(steps.get("decode", []) + steps.get("prefill", []))
@@ -154,34 +154,37 @@ def _cause(happened: list[_Happened], metric: Metric, pace_us: float) -> tuple[C
 
 
 def _reason(cause: Cause, steps: list[int], metric: Metric, timeline: Timeline, request: RequestMetrics) -> str:
-    tables = [timeline.batches[step].table for step in steps]
+    batches = [timeline.batches[step] for step in steps]
     if cause == "prompt":
         chunks = f", in {len(steps)} chunks" if len(steps) > 1 else ""
         return f"its own prompt of {request.prompt_tokens:,} tokens{chunks}"
     if cause == "preempted":
         return "preempted: the KV cache was full, and its own was computed again"
+    if cause == "prefill":
+        return f"prefill of {_prefilled(batches)} in the way"
     if cause == "decode" and metric == "e2e_ms":
         return f"its own {request.output_tokens:,} output tokens, one a step"
-    most = max(int(np.count_nonzero(table[:, 2])) for table in tables)
+    if cause == "decode":
+        return f"decoding {_decoded(batches)}, with no prefill in the way"
+    took_us = [timeline.step_us[step] for step in steps]
+    behind_us = sum(us for batch, us in zip(batches, took_us, strict=True) if batch.prefill_tokens)
+    if behind_us < sum(took_us) / 2:
+        return f"waiting while {_decoded(batches)} decoded"
+    return f"waiting behind the prefill of {_prefilled(batches)}"
+
+
+def _decoded(batches: Sequence[Batch]) -> str:
+    most = max(batch.decode_tokens for batch in batches)
+    return f"{most} requests at once" if most > 1 else "one request at a time"
+
+
+def _prefilled(batches: Sequence[Batch]) -> str:
+    """The requests with most prefill tokens: ``request 41``, ``requests 3, 41, 52 and 5 more``."""
     prefill: Counter[int] = Counter()
-    for table in tables:
-        for other, tokens in table[table[:, 1] > 0, :2].tolist():
-            if other != request.request:
-                prefill[other] += tokens
-    if cause == "decode" or not prefill:
-        beside = f"{most} requests at once" if most > 1 else "one request at a time"
-        return (
-            f"waiting while {beside} decoded"
-            if cause == "waiting"
-            else f"decoding {beside}, with no prefill in the way"
-        )
-    return f"{'waiting behind the prefill' if cause == 'waiting' else 'prefill'} of {_named(prefill)}" + (
-        " in the way" if cause == "prefill" else ""
-    )
-
-
-def _named(prefill: Counter[int]) -> str:
-    """The requests with most prefill tokens: ``request 41``, ``requests 3, 41 and 5 more``."""
+    for batch in batches:
+        for request, tokens in batch.table[:, :2].tolist():
+            prefill[request] += tokens
+    prefill = +prefill  # without those that only decoded
     named = sorted(request for request, _ in prefill.most_common(NAMED))
     rest = len(prefill) - len(named)
     listed = ", ".join(map(str, named)) + (f" and {rest} more" if rest else "")

@@ -52,7 +52,8 @@ def test_goodput_counts_the_requests_that_meet_all_limits():
 
 def test_limits_that_no_request_meets_are_said_plainly():
     assert goodput_notes(spec(limits={"ttft_ms": 0.5, "e2e_ms": 1000.5}), seen(TWO)) == [
-        "Goodput is 0: no request met all limits. The best were TTFT 1.0 against 0.5 ms, E2E 2.0 against 1,000.5 ms."
+        "Goodput is 0: no request met all limits. Each by itself, the best were TTFT 1.0 against 0.5 ms, "
+        "E2E 2.0 against 1,000.5 ms."
     ]
     assert goodput_notes(spec(limits={"ttft_ms": 1.0}), seen(TWO)) == []
     assert goodput_notes(spec(), seen(TWO)) == goodput_notes(spec(limits={"ttft_ms": 1.0}), NOTHING) == []

@@ -78,6 +78,22 @@ def test_a_long_answer_takes_its_own_time_end_to_end():
     assert (found.steps, found.reason) == ([1, 2, 3, 4, 5], "its own 6 output tokens, one a step")
 
 
+@pytest.mark.parametrize(
+    ("prefill_us", "reason"),
+    [(3000, "waiting behind the prefill of request 0"), (1000, "waiting while one request at a time decoded")],
+)
+def test_what_took_most_of_the_waiting_is_its_reason(prefill_us, reason):
+    """One slot: request 1 waits for 0's prefill and two decodes of 1 ms each."""
+    loop, batches, starts, now = OpenLoop(requests_of((2, 3), (2, 1)), [0, 1], Limits(1, 8)), [], [], 0.0
+    took = [prefill_us, 1000, 1000, 500]
+    while (step := loop.next(now)) is not None:
+        batches.append(step.batch)
+        starts.append(step.start_us)
+        now = step.start_us + took[len(starts) - 1]
+    found = tail("ttft_ms", [Timeline(batches, took, starts, [0, 1])])
+    assert (found.request, found.steps, found.reason) == (1, [0, 1, 2], reason)
+
+
 def test_an_open_loop_waits_from_the_intended_arrival_on():
     """One slot. Request 0 decodes until 50 ms. Request 1 came at 12 ms, in the second step."""
     loop, batches, starts, now = OpenLoop(requests_of((2, 5), (2, 1)), [0, 12_000], Limits(1, 8)), [], [], 0.0
