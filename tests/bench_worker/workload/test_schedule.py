@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bench_worker.workload import schedule as module
 from bench_worker.workload.generators import generate
 from bench_worker.workload.requests import Request, read_trace
-from bench_worker.workload.schedule import Entry, closed_loop
+from bench_worker.workload.schedule import Entry, Limits, OpenLoop, closed_loop
 
 AZURE = Path(__file__).resolve().parents[3] / ".." / "shared" / "data" / "requests" / "azure_llm_2023_conv.csv"
 
@@ -238,3 +238,53 @@ def test_every_token_of_the_real_trace_is_computed_once(concurrency):
     if not AZURE.exists():
         pytest.skip(f"needs the Azure trace shared/data/requests/{AZURE.name}")
     check_conservation(list(itertools.islice(read_trace(AZURE), 64)), concurrency, 2048)
+
+
+# Open loop: requests come at their own time, in µs
+
+
+def open_steps(loop, took):
+    """(start, entries, arrivals) of every step, each taking ``took`` µs."""
+    found, now = [], 0.0
+    while (started := loop.next(now)) is not None:
+        found.append((started.start_us, steps([started.batch])[0], started.batch.arrivals.tolist()))
+        now = started.start_us + took
+    return found
+
+
+def test_an_engine_that_has_nothing_to_do_waits_for_the_next_request():
+    loop = OpenLoop(requests_of((3, 2), (2, 1)), [5.0, 100.0], Limits(4, 8))
+    assert open_steps(loop, took=10.0) == [
+        (5.0, [(0, 3, 0, 0)], [0]),
+        (15.0, [(0, 0, 1, 3)], []),
+        (100.0, [(1, 2, 0, 0)], [1]),
+    ]
+
+
+def test_requests_that_come_during_a_step_join_the_next_and_wait_where_all_slots_are_taken():
+    """Steps of 10 µs. Requests 1 and 2 come together in the first; only one more may be in flight."""
+    loop = OpenLoop(requests_of((3, 3), (2, 1), (2, 1)), [0.0, 4.0, 4.0], Limits(2, 8))
+    assert open_steps(loop, took=10.0) == [
+        (0.0, [(0, 3, 0, 0)], [0]),
+        (10.0, [(0, 0, 1, 3), (1, 2, 0, 0)], [1, 2]),
+        (20.0, [(0, 0, 1, 4), (2, 2, 0, 0)], []),
+    ]
+
+
+def test_an_open_loop_behind_its_arrivals_serves_them_in_order():
+    loop = OpenLoop(requests_of(*[(2, 1)] * 4), [0.0, 1.0, 2.0, 3.0], Limits(1, 8))
+    assert loop.next(0.0).batch.entries == [Entry(0, 2, 0, 0)]
+    assert loop.finished == loop.arrived == 1
+    assert [step[1] for step in open_steps(loop, took=50.0)] == [[(index, 2, 0, 0)] for index in (1, 2, 3)]
+    assert (loop.finished, loop.arrived) == (4, 4)
+
+
+def test_every_request_has_one_arrival():
+    with pytest.raises(ValueError, match=r"^there are 2 requests and 1 arrivals$"):
+        OpenLoop(requests_of((1, 1), (1, 1)), [0.0], Limits(1, 8))
+
+
+def test_a_bounded_schedule_that_is_too_long_is_refused_as_well(monkeypatch):
+    monkeypatch.setattr(module, "MAX_ENTRIES", 5)
+    with pytest.raises(ValueError, match="over 5 entries or"):
+        closed_loop(requests_of((8, 6)), 1, 8, kv_tokens=100)
