@@ -15,6 +15,7 @@ from bench_worker.strategies import NON_CAUSAL
 from bench_worker.workload.generators import GENERATORS
 from webapp.experiments import export, fingerprints, machines, present, routing
 from webapp.experiments.models import HELD, Experiment, Machine, State
+from webapp.ui import heat
 
 RECENT = 8
 #: A machine that has been silent for longer is left to the machines' own page.
@@ -191,7 +192,7 @@ def _routed(row: Experiment, variants: list[str], corners: list[str], corner: st
     if len(variants) > 1:
         runs = runs.filter(condition=chosen)
     found = routing.section(runs.values(*routing.READ), corners, chosen, by_corner=len(variants) == 1)
-    return {"routing": found, "heat_levels": routing.LEVELS}
+    return {"routing": found, "heat_levels": heat.LEVELS}
 
 
 def _queued(row: Experiment) -> dict[str, Any]:
