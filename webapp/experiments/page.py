@@ -128,6 +128,7 @@ def detail(row: Experiment, chosen: str = "", corner: str = "") -> dict[str, Any
         "file": export.experiment_json(row).decode(),
         "command": command(row),
         "trace_file": imported_trace(row),
+        "recordings": recordings(row),
         "non_causal": non_causal,
         "non_causal_why": NON_CAUSAL,
     }
@@ -146,14 +147,24 @@ def detail(row: Experiment, chosen: str = "", corner: str = "") -> dict[str, Any
 
 def command(row: Experiment) -> str:
     """What measures the same again without this product, next to the downloaded files."""
-    traces = " --traces ." if imported_trace(row) else ""
-    return f"python -m bench_worker run experiment-{row.pk}.json --out result-{row.pk}.json{traces}"
+    library = f"{' --traces .' if imported_trace(row) else ''}{' --recordings .' if recordings(row) else ''}"
+    return f"python -m bench_worker run experiment-{row.pk}.json --out result-{row.pk}.json{library}"
 
 
 def imported_trace(row: Experiment) -> str | None:
     """The imported trace that it reads, or None where its trace is built in."""
     name: str = row.document["base"]["workload"]["trace"]
     return None if name in GENERATORS else name
+
+
+def recordings(row: Experiment) -> list[str]:
+    """The recordings that it replays, as base or as a value that varies."""
+    asked, vary = [row.document["base"]["load"]["recording"]], row.document["vary"]
+    if vary and vary["field"] == "load.recording":
+        asked += vary["values"]
+    elif vary and vary["field"] == "load":
+        asked += [value.get("recording") for value in vary["values"]]
+    return sorted({name for name in asked if name is not None})
 
 
 def _done(row: Experiment, chosen: str, non_causal: Container[str]) -> dict[str, Any]:
