@@ -1,12 +1,13 @@
 """The kernels that oneDNN compiles and keeps on the CPU: one for each shape of a bfloat16 product that it meets. Pure.
 
 They are kept since making one takes longer than running it (see `bench_worker.allocators`), and they are large: a
-thousand different row counts take more memory than the activations. Shapes: ``E`` experts, ``V`` row counts.
+thousand different row counts take more memory than the activations. Shape: ``E`` experts.
 """
 
 from __future__ import annotations
 
-from math import ceil
+from functools import lru_cache
+from math import ceil, floor, pi, sqrt
 
 import numpy as np
 
@@ -21,6 +22,8 @@ __all__ = ["different_row_counts", "kept_kernels_bytes"]
 KERNEL_BYTES = 700_000
 #: Tokens in a page of the KV cache, by which a decoding request's products grow.
 PAGE = 16
+#: Standard deviations around its mean within which an expert's rows are looked for.
+REACH = 6
 #: Backends that compute expert by expert, so with as many rows as each has.
 BY_EXPERT = ("deepspeed", "loop", "auto")
 #: Strategies that give every expert as many rows: one number for each number of tokens in a step.
@@ -31,46 +34,55 @@ def kept_kernels_bytes(spec: Spec, model: Model, tokens: int, *, steps: int, tok
     """Bytes of the kernels of a measurement whose fullest step has ``tokens``, ``steps`` of which are as full.
 
     Two products for each row count that an expert meets; those of gate, attention, shared and dense FFN and head for
-    each number of tokens in a step, which while decoding runs up to the concurrency; and two in attention for each
-    number of pages in a decoding request's cache. Other dtypes keep none.
+    each number of tokens in a step, which while decoding runs up to the requests in flight; and two in attention for
+    each number of pages in a decoding request's cache. Other dtypes keep none.
     """
     if spec.kernels.dtype != "bfloat16":
         return 0
     work = spec.workload
+    sizes = min(work.concurrency, work.requests) + 2  # of steps: while decoding, a full one, and one that is left over
     if spec.kernels.experts not in BY_EXPERT:
         by_rows = 0.0
     elif spec.routing.strategy in EVEN:
-        by_rows = 2.0 * (work.concurrency + 2)
+        by_rows = 2.0 * sizes
     else:
-        by_rows = 2 * different_row_counts(_chances(spec, model), tokens, steps * spec.layers)
+        by_rows = 2 * _by_rows(spec, model, tokens, steps * spec.layers)
     linears = 1 + (2 if model.shared_intermediate else 0)
     pages = 0
     if spec.kernels.attention:
         linears += 3 + (2 if model.dense_layers else 0)
         fixed = work.prompt_tokens is not None and work.output_tokens is not None
         pages = ceil((work.output_tokens or 0 if fixed else tokens_per_sequence) / PAGE) + 1
-    return int(KERNEL_BYTES * (by_rows + linears * (work.concurrency + 2) + 2 * pages))
+    return int(KERNEL_BYTES * (by_rows + linears * sizes + 2 * pages))
 
 
 def different_row_counts(chances: np.ndarray, tokens: int, draws: int) -> float:
     """How many different numbers of rows above 0 some expert is expected to get in ``draws`` steps of ``tokens``, where
     a token goes to expert e with ``chances`` [E]: Σ over numbers of 1 − Π over experts of (1 − p)^draws, with p from
-    the normal distribution near the binomial one."""
-    mean = tokens * chances
-    deviation = np.sqrt(mean * (1 - chances)).clip(min=0.3)
-    rows = np.arange(1, tokens + 1)[:, None]
-    chance = np.exp(-0.5 * ((rows - mean) / deviation) ** 2) / (deviation * np.sqrt(2 * np.pi))
-    never = draws * np.log1p(-chance.clip(max=0.999)).sum(axis=1)
-    return float((1 - np.exp(never)).sum())
+    the normal distribution near the binomial one, within `REACH` deviations."""
+    log_never = np.zeros(tokens + 1)
+    for chance in chances.tolist():
+        mean = tokens * chance
+        deviation = max(0.3, sqrt(mean * (1 - chance)))
+        first, last = max(1, floor(mean - REACH * deviation)), min(tokens, ceil(mean + REACH * deviation))
+        rows = np.arange(first, last + 1)
+        p = np.exp(-0.5 * ((rows - mean) / deviation) ** 2) / (deviation * sqrt(2 * pi))
+        log_never[first : last + 1] += draws * np.log1p(-p.clip(max=0.999))
+    return float((1 - np.exp(log_never)).sum())
 
 
-def _chances(spec: Spec, model: Model) -> np.ndarray:
-    """How likely a token goes to each expert [E]. A recorded load counts as zipf of skew 1."""
-    experts = model.experts
+def _by_rows(spec: Spec, model: Model, tokens: int, draws: int) -> float:
+    """Different row counts of an uneven load. A recorded one counts as zipf of skew 1."""
     params = strategies.parameters(spec.routing, model)
-    rows = strategies.routed_rows(spec.routing.strategy, params, 1000, experts) / 1000
-    if spec.load.profile == "uniform" or spec.routing.strategy == "hash":
-        return np.full(experts, min(1.0, rows / experts))
-    skew = 1.0 if spec.load.profile == "recorded" else spec.load.skew
+    rows = strategies.routed_rows(spec.routing.strategy, params, 1000, model.experts) / 1000
+    even = spec.load.profile == "uniform" or spec.routing.strategy == "hash"
+    skew = 0.0 if even else 1.0 if spec.load.profile == "recorded" else spec.load.skew
+    return _different_row_counts(model.experts, min(rows, model.experts), skew, tokens, draws)
+
+
+@lru_cache(maxsize=1024)  # a form asks for the same ones again and again
+def _different_row_counts(experts: int, rows: float, skew: float, tokens: int, draws: int) -> float:
+    if skew == 0 or round(rows) >= experts:
+        return different_row_counts(np.full(experts, rows / experts), tokens, draws)
     weights = np.arange(1, experts + 1) ** -skew
-    return inclusion(weights, min(round(rows), experts - 1)) if experts > 1 else np.ones(1)
+    return different_row_counts(inclusion(weights, max(1, round(rows))), tokens, draws)

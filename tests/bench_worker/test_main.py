@@ -412,7 +412,8 @@ def test_fit_reads_a_config_file_as_it_is(run_main, tiny_config, tmp_path):
     assert json.loads(out)["runs"][0]["condition"] == "8×conversation"
     plain = tmp_path / "config"
     plain.write_text(tiny_config.read_text())
-    assert json.loads(run_main("fit", plain, "--json")[1])["deployment"] == json.loads(out)["deployment"]
+    again = json.loads(run_main("fit", plain, "--json")[1])
+    assert again["deployment"]["parts"] == json.loads(out)["deployment"]["parts"]
 
 
 @pytest.mark.parametrize(
