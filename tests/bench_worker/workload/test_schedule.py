@@ -288,3 +288,29 @@ def test_a_bounded_schedule_that_is_too_long_is_refused_as_well(monkeypatch):
     monkeypatch.setattr(module, "MAX_ENTRIES", 5)
     with pytest.raises(ValueError, match="over 5 entries or"):
         closed_loop(requests_of((8, 6)), 1, 8, kv_tokens=100)
+
+
+@pytest.mark.parametrize("concurrency", [64, 256])
+@pytest.mark.parametrize("kv_tokens", [None, 100_000])
+def test_the_whole_real_trace_is_served_within_every_limit(concurrency, kv_tokens):
+    """All 19,366 requests: each ends once with its own tokens; no step exceeds its tokens, its slots or the cache."""
+    if not AZURE.exists():
+        pytest.skip(f"needs the Azure trace shared/data/requests/{AZURE.name}")
+    requests = list(read_trace(AZURE))
+    assert len(requests) == 19_366
+    batches = closed_loop(requests, concurrency, 2048, kv_tokens=kv_tokens)
+    request, prefill, decode, context = np.concatenate([batch.table for batch in batches]).T
+    yields, ends = (np.concatenate([getattr(batch, name) for batch in batches]) for name in ("yields", "ends"))
+    sizes = [len(batch.table) for batch in batches]
+    starts = np.cumsum([0, *sizes[:-1]])
+    assert np.add.reduceat(prefill + decode, starts).max() <= 2048
+    assert max(sizes) <= concurrency
+    # What a step leaves in the cache.
+    assert kv_tokens is None or np.add.reduceat(prefill + decode + context, starts).max() <= kv_tokens
+    assert (np.bincount(request[ends], minlength=len(requests)) == 1).all()
+    outputs = np.array([r.output_tokens for r in requests])
+    assert (np.bincount(request[yields], minlength=len(requests)) == outputs).all()
+    recomputed = sum(batch.recomputed_tokens for batch in batches)
+    assert (recomputed > 0) == (kv_tokens is not None)
+    total = sum(r.prompt_tokens + r.output_tokens - 1 for r in requests)
+    assert prefill.sum() + decode.sum() == total + recomputed
