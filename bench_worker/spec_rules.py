@@ -81,7 +81,7 @@ def _workload(spec: Spec, library: Library) -> Iterator[SpecError]:
             f"{work.concurrency} is above max_batch_tokens ({work.max_batch_tokens}); a step decodes one token each",
         )
     yield from _arrivals(spec)
-    yield from _kv_cache(work)
+    yield from _kv_cache(work, library)
 
 
 def _arrivals(spec: Spec) -> Iterator[SpecError]:
@@ -98,9 +98,12 @@ def _arrivals(spec: Spec) -> Iterator[SpecError]:
         yield SpecError("workload.arrivals", work.arrivals, message)
 
 
-def _kv_cache(work: Workload) -> Iterator[SpecError]:
+def _kv_cache(work: Workload, library: Library) -> Iterator[SpecError]:
     if work.prefix_reuse and work.trace in GENERATORS:
         message = f"True has no use with {work.trace}, whose prompts share nothing; use a trace with hash_ids, or false"
+        yield SpecError("workload.prefix_reuse", True, message)
+    elif work.prefix_reuse and work.trace in library.traces:
+        message = f"True has no use with {work.trace}: a kept trace has no hash_ids; name its file on the command line"
         yield SpecError("workload.prefix_reuse", True, message)
     elif work.prefix_reuse and work.prompt_tokens is not None:
         message = "True has no use with prompts of one length; leave prompt_tokens empty, or use false"

@@ -183,14 +183,16 @@ def test_an_open_loop_needs_whole_steps():
     [
         ({"trace": "code"},
          "True has no use with code, whose prompts share nothing; use a trace with hash_ids, or false"),
-        ({"trace": "mine", "prompt_tokens": 5},
+        ({"trace": "mine"},
+         "True has no use with mine: a kept trace has no hash_ids; name its file on the command line"),
+        ({"trace": "mine.jsonl", "prompt_tokens": 5},
          "True has no use with prompts of one length; leave prompt_tokens empty, or use false"),
     ],
 )  # fmt: skip
 def test_prefixes_are_reused_only_where_prompts_share_any(workload, sentence):
-    library = Library(traces=frozenset(["mine"]))
+    library = Library(traces=frozenset(["mine"]), allow_paths=True)
     assert problems(library, workload={"prefix_reuse": True, **workload}) == [f"workload.prefix_reuse: {sentence}"]
-    assert problems(library, workload={"prefix_reuse": True, "trace": "mine"}) == []
+    assert problems(library, workload={"prefix_reuse": True, "trace": "mine.jsonl"}) == []
 
 
 def test_a_kv_cache_holds_at_least_one_request():
