@@ -50,9 +50,10 @@ def _felt(summary: Summary) -> Iterator[str]:
     """What users feel: each latency with the steps behind its p95, and the throughput."""
     for metric, tail in summary.tails.items():
         latency = getattr(summary, metric)
+        steps = "1 step" if len(tail.steps) == 1 else f"{len(tail.steps):,} steps"
         yield (
             f"  {metric.removesuffix('_ms').upper():4} p50 {latency.p50:,.1f} ms, p95 {latency.p95:,.1f} ms "
-            f"({len(tail.steps)} steps: {tail.reason})"
+            f"({steps}: {tail.reason})"
         )
     if summary.requests_per_s is not None:
         goodput = "" if summary.goodput_per_s is None else f", {summary.goodput_per_s:,.2f} within the limits"

@@ -31,7 +31,8 @@ def test_what_users_feel_stands_below_the_stages_with_the_steps_behind_each_p95(
         "  TTFT p50 1.0 ms, p95 1.0 ms (3 steps: prefill of request 7 in the way)",
         "  2.50 requests a second",
     ]
-    run.summary.goodput_per_s = 0.25
+    run.summary.goodput_per_s, ttft.steps = 0.25, [3]
+    assert "(1 step: prefill of request 7 in the way)" in overview(made_result(run))
     assert overview(made_result(run)).endswith("  2.50 requests a second, 0.25 within the limits")
 
 
