@@ -12,8 +12,9 @@ setup: webapp/static_root/.stamp
 run: setup
 	@$(BIN)/python manage.py up $(ARGS)
 
+# two at a time, each with servers of its own
 test: setup
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile $(ARGS)
 
 lint: setup
 	$(BIN)/ruff check

@@ -9,17 +9,17 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import replace
 from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
-from typing import Any, NoReturn, get_args
+from typing import Any, NoReturn
 
-from bench_worker import capacity, models, show
+from bench_worker import devices, fitting, models, show
 from bench_worker.allocators import restart_with_huge_pages, settle_allocators
 from bench_worker.errors import DoesNotFit, SpecError, Unavailable
 from bench_worker.planning import Condition, recordings_of, refuse_what_does_not_fit, requests_of
-from bench_worker.result import FitKind, Run
-from bench_worker.spec import Library, read_experiment
+from bench_worker.result import Run
+from bench_worker.spec import Library, parse_experiment, read_deployment, read_experiment
 from bench_worker.workload.recording_files import is_dump
 from bench_worker.workload.recordings import Recording, RecordingError, read_recording, write_recording
 
@@ -85,6 +85,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--out", type=Path, metavar="RESULT", help="where the result goes; standard output without it")
     run.add_argument("--stop-on-eof", action="store_true", help="cancel when standard input closes")
     fit = command("fit", fit_command, "Say what an experiment needs to be deployed, and to be measured here.")
+    fit.add_argument("--device", metavar="NAME", help=f"deployed on this one instead: {', '.join(devices.DEVICES)}")
     for sub in (run, fit):
         sub.add_argument("file", type=Path, metavar="FILE")
         sub.add_argument("--traces", type=Path, metavar="DIR", help="folder of NAME.csv files that FILE may name")
@@ -150,7 +151,12 @@ def run_command(args: argparse.Namespace) -> int:
 
 def fit_command(args: argparse.Namespace) -> int:
     files, recordings = files_in(args.traces, "--traces", ".csv"), files_in(args.recordings, "--recordings", ".npz")
-    experiment = read_experiment(args.file, Library(frozenset(files), frozenset(recordings), allow_paths=True))
+    try:
+        device = None if args.device is None else devices.named(args.device)
+    except ValueError as error:
+        raise SpecError("--device", args.device, str(error)) from None
+    library = Library(frozenset(files), frozenset(recordings), allow_paths=True)
+    experiment = read_deployment(args.file, replace(library, measures=False))
     recordings_of(experiment.runs(), recordings, allow_paths=True)
     from bench_worker import environment  # here: it imports torch
 
@@ -159,41 +165,15 @@ def fit_command(args: argparse.Namespace) -> int:
     conditions = [
         Condition(runs, requests_of(runs[0].spec.workload, files, allow_paths=True), batches=[]) for runs in planned
     ]
-    found = _fit_document(conditions, available)
-    if args.json:
-        print(json.dumps(found, indent=1))
-        return DONE
-    for run in found["runs"]:
-        deployed, measured = run["deployment"], run["measurement"]
-        print(
-            f"{run['variant']} at {run['condition']}: deployed {_gb(deployed['total_bytes'])} a device (weights "
-            f"{_gb(deployed['weights_bytes'])}, KV cache {_gb(deployed['kv_bytes'])}); measured here "
-            f"{_gb(measured['total_bytes'])} of {_gb(available)}"
-        )
-    if found["refused"] is not None:
-        print(f"It can't be measured here: {found['refused']}.")
-    return DONE
-
-
-def _fit_document(conditions: list[Condition], available: int) -> dict[str, Any]:
-    """What ``fit --json`` prints: ``deployment`` and ``measurement`` of the run that needs most, then of all ``runs``.
-    ``refused`` is what ``run`` would say, where the measurement does not fit into ``available`` bytes."""
-    runs: list[dict[str, Any]] = [
-        {
-            "variant": run.variant,
-            "condition": run.condition,
-            "deployment": capacity.fit(run.spec, available, tokens_per_sequence=at.longest).model_dump(),
-            "measurement": capacity.fit_measurement(run.spec, available, tokens_per_sequence=at.longest).model_dump(),
-        }
-        for at in conditions
-        for run in at.planned
-    ]
-    most = {kind: max((run[kind] for run in runs), key=itemgetter("total_bytes")) for kind in get_args(FitKind)}
     try:
+        parse_experiment(json.dumps(experiment.document()).encode(), library)
         refuse_what_does_not_fit(conditions, available)
-    except DoesNotFit as error:
-        return {**most, "refused": str(error), "runs": runs}
-    return {**most, "refused": None, "runs": runs}
+        refused = None
+    except (SpecError, DoesNotFit) as error:
+        refused = str(error)
+    found = fitting.document(conditions, available, device, refused)
+    print(json.dumps(found, indent=1) if args.json else fitting.as_text(found))
+    return DONE
 
 
 def recording_command(args: argparse.Namespace) -> int:

@@ -7,28 +7,38 @@ intermediate, ``E`` experts, ``k`` top-k, ``EP = TP · DP`` expert-parallel rank
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from dataclasses import fields
 from math import ceil
 
 from pydantic import BaseModel, ConfigDict
 
 from bench_worker import models, strategies
+from bench_worker.kept_kernels import kept_kernels_bytes
 from bench_worker.models import MLA, Model
 from bench_worker.spec import Spec
 
-__all__ = ["DTYPE_BYTES", "Fit", "fit", "fit_measurement", "needs"]
+__all__ = ["DTYPE_BYTES", "Fit", "beyond_context", "fit", "fit_measurement", "longest_context", "needs"]
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+#: Weights that share a scale: a square block of fp8 (DeepSeek-V3, 2412.19437), a group of int4 along a row (GPTQ, AWQ).
+#: An int8 row has one scale.
+SCALED_TOGETHER = 128
 
 #: Length that a request counts with where the trace decides it and nobody has read the trace yet. In the Azure 2023
 #: traces (github.com/Azure/AzurePublicDataset) 92% of conversation and 86% of code requests are no longer.
 TRACE_TOKENS = 4096
 
-#: A Python process with torch loaded, before its first tensor.
-PROCESS_BYTES = 600_000_000
-
+#: A Python process with torch and DeepSpeed loaded, and what these load with their first step (torch 2.13, CPU).
+PROCESS_BYTES = 440_000_000
+#: Tokens of the batch that is checked against the reference.
+CHECK_TOKENS = 256
 
 #: What zentorch holds packed, in copies of the experts' weights: measured, see docs/measurement.md.
 PACKED_COPIES = 2.1
+#: Parts that are no weights: the process, the kernels that it compiles, and an expert backend's own copies.
+NO_WEIGHTS = frozenset({"process", "kernels", "packed"})
 
 
 class Fit(BaseModel):
@@ -36,9 +46,10 @@ class Fit(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    #: Bytes by part: the weights, as `bench_worker.models.Parameters` names them, and ``process`` and
-    #: ``packed`` (an expert backend's own copies) in a measurement.
+    #: Bytes by part: the weights, as `bench_worker.models.Parameters` names them; in a measurement `NO_WEIGHTS`, too.
     parts: dict[str, int]
+    #: The number format of each part of the weights, and of ``kv_cache``.
+    formats: dict[str, str] = {}
     weights_bytes: int
     #: What one more token of one sequence takes; a sliding layer stops growing at its window.
     kv_bytes_per_token: int
@@ -62,7 +73,8 @@ def fit(spec: Spec, device_bytes: int | None, *, tokens_per_sequence: int | None
 
     Experts divide by EP, redundant copies added; attention, dense and shared FFN, embedding and head divide by TP;
     router and norms are on every rank. KV cache a token: 2 · key-value heads · head_dim a layer, heads divided by TP
-    and replicated below one a rank; with MLA the latent and the rotary key, whole on every rank. Buffers: the rows of
+    and replicated below one a rank; with MLA the latent and the rotary key, whole on every rank; at most
+    ``workload.kv_tokens`` of them a DP group. Quantization is that of the experts. Buffers: the rows of
     dispatch and combine, N·H each, and the two expert intermediates, N·2I and N·I, where N is T·k or as many rows as
     the routing strategy makes; and what its selection takes, if that is much.
 
@@ -70,13 +82,12 @@ def fit(spec: Spec, device_bytes: int | None, *, tokens_per_sequence: int | None
     as `TRACE_TOKENS`, within the model's context.
     """
     model, tp, dp = models.load(spec.model, allow_paths=True), spec.parallel.layout.tp, spec.parallel.layout.dp
-    size = _element_bytes(spec)
+    size = DTYPE_BYTES[spec.kernels.dtype]
     experts = ceil((model.experts + spec.parallel.redundant_experts) / (tp * dp))
     vocab = ceil(model.vocab / tp) * model.hidden
     kinds = model.attention_layers
     weights = {
         "attention": sum(n * model.attention_parameters(kind, tp) for kind, n in kinds.items()),
-        "experts": model.moe_layers * experts * model.expert_parameters,
         "shared_experts": model.moe_layers * ceil(model.shared_parameters / tp),
         "dense_ffn": model.dense_layers * ceil(model.dense_parameters / tp),
         "router": model.moe_layers * model.router_parameters,
@@ -88,13 +99,20 @@ def fit(spec: Spec, device_bytes: int | None, *, tokens_per_sequence: int | None
     kv_token = model.attention.kv_values(tp) * size
     cached = kinds.get("full", 0) * tokens + kinds.get("sliding", 0) * min(tokens, model.window or 0)
     state = kinds.get("linear", 0) * _state_bytes(model, size, tp)
-    rows, selection = _routed(spec, model)
+    token_bytes = kv_token * (kinds.get("full", 0) + kinds.get("sliding", 0))
+    sequences = ceil(spec.workload.concurrency / dp)
+    kv_bytes = sequences * (kv_token * cached + state)
+    if spec.workload.kv_tokens is not None:
+        kv_bytes = min(kv_bytes, spec.workload.kv_tokens * token_bytes + sequences * state)
+    rows, selection = _routed(spec, model, spec.workload.max_batch_tokens)
     return _fit(
-        parts={part: count * size for part, count in weights.items()},
-        kv_bytes_per_token=kv_token * (kinds.get("full", 0) + kinds.get("sliding", 0)),
+        spec,
+        parts=_parts(weights, size, model.moe_layers * experts * _expert_bytes(spec, model)),
+        kv_bytes_per_token=token_bytes,
         state_bytes=state,
         sequence_bytes=kv_token * cached + state,
-        sequences=ceil(spec.workload.concurrency / dp),
+        sequences=sequences,
+        kv_bytes=kv_bytes,
         tokens=tokens,
         buffers_bytes=rows * (2 * model.hidden + 3 * model.expert_intermediate) * size + selection,
         device_bytes=device_bytes,
@@ -102,26 +120,33 @@ def fit(spec: Spec, device_bytes: int | None, *, tokens_per_sequence: int | None
     )
 
 
-def fit_measurement(spec: Spec, device_bytes: int | None, *, tokens_per_sequence: int) -> Fit:
+def fit_measurement(
+    spec: Spec, device_bytes: int | None, *, tokens_per_sequence: int, prompt_tokens: int | None = None
+) -> Fit:
     """Memory that one machine needs to execute ``spec.layers`` MoE layers, all ranks of the layout together.
 
     Weights: experts, shared experts and router of each executed layer; where attention is measured, one attention of
     each kind that the model has for each executed layer, and once the norms, a dense FFN if the model has any, the
     embedding and the head. KV cache: a slot of ``tokens_per_sequence`` for each request in flight (the schedule's
-    longest sequence), in sliding layers too. Buffers: hidden rows [T, H]; routed rows [N, H] in and out; gate_up
+    longest sequence), in sliding layers too. Buffers, for the T tokens of the fullest step, at most those of all
+    requests in flight: hidden rows [T, H]; routed rows [N, H] in and out; gate_up
     [N, 2I] and its activation [N, I]; what the selection takes; logits [sequences, vocab]; with MLA, the keys and
     values that one chunk of a prompt expands; one expert in float64 for the check against the reference. A backend that
-    pads rows is counted with its fullest expert's rows for every expert.
+    pads rows is counted with its fullest expert's rows for every expert. Kernels: those that oneDNN compiles for
+    ``prompt_tokens``, of all prompts of the workload together (each as long as the longest sequence where not given).
     """
-    model, layers, size = models.load(spec.model, allow_paths=True), spec.layers, _element_bytes(spec)
+    model, layers = models.load(spec.model, allow_paths=True), spec.layers
+    size = DTYPE_BYTES[spec.kernels.dtype]
     work, kinds = spec.workload, model.attention_layers
     weights = {
-        "experts": layers * model.experts * model.expert_parameters,
         "shared_experts": layers * model.shared_parameters,
         "router": layers * model.router_parameters,
     }
-    rows, selection = _routed(spec, model)
-    buffers = work.max_batch_tokens * model.hidden + rows * (2 * model.hidden + 3 * model.expert_intermediate)
+    tokens = max(CHECK_TOKENS, min(work.max_batch_tokens, work.concurrency * tokens_per_sequence))
+    steps = ceil((prompt_tokens or work.requests * tokens_per_sequence) / tokens)
+    kernels = kept_kernels_bytes(spec, model, tokens, steps=steps, tokens_per_sequence=tokens_per_sequence)
+    rows, selection = _routed(spec, model, tokens)
+    buffers = tokens * model.hidden + rows * (2 * model.hidden + 3 * model.expert_intermediate)
     caches, state = 0, 0
     if spec.kernels.attention:
         weights |= {
@@ -138,13 +163,15 @@ def fit_measurement(spec: Spec, device_bytes: int | None, *, tokens_per_sequence
         state = layers * _state_bytes(model, size)
     kv_token = caches * model.attention.kv_values() * size
     return _fit(
-        parts={part: count * size for part, count in weights.items()}
-        | {"process": PROCESS_BYTES}
+        spec,
+        parts=_parts(weights, size, layers * model.experts * _expert_bytes(spec, model))
+        | {"process": PROCESS_BYTES, "kernels": kernels}
         | ({"packed": packed} if (packed := packed_bytes(spec)) else {}),
         kv_bytes_per_token=kv_token,
         state_bytes=state,
         sequence_bytes=kv_token * tokens_per_sequence + state,
         sequences=work.concurrency,
+        kv_bytes=work.concurrency * (kv_token * tokens_per_sequence + state),
         tokens=tokens_per_sequence,
         buffers_bytes=buffers * size + selection + 8 * model.expert_parameters,
         device_bytes=device_bytes,
@@ -156,7 +183,7 @@ def packed_bytes(spec: Spec) -> int:
     if spec.kernels.experts != "zentorch":
         return 0
     model = models.load(spec.model, allow_paths=True)
-    return int(PACKED_COPIES * spec.layers * model.experts * model.expert_parameters * _element_bytes(spec))
+    return int(PACKED_COPIES * spec.layers * model.experts * model.expert_parameters * DTYPE_BYTES[spec.kernels.dtype])
 
 
 def needs(fit: Fit) -> str:
@@ -170,20 +197,40 @@ def needs(fit: Fit) -> str:
     return f"needs {need} GB and the device has {free} GB free"
 
 
+def longest_context(spec: Spec, device_bytes: int) -> int:
+    """Tokens of a sequence, prompt and output, with which the deployment still fits at the experiment's concurrency: at
+    most the model's context, 0 where not even one token fits."""
+
+    def fits(tokens: int) -> bool:
+        return fit(spec, device_bytes, tokens_per_sequence=tokens).total_bytes <= device_bytes
+
+    most = models.load(spec.model, allow_paths=True).max_context
+    return bisect_left(range(1, most + 1), True, key=lambda tokens: not fits(tokens))
+
+
+def beyond_context(model: Model, longest: int) -> str | None:
+    """A warning, where a request of ``longest`` tokens is beyond what the model was made for."""
+    if longest <= model.max_context:
+        return None
+    return f"The longest request has {longest:,} tokens; {model.name} was made for {model.max_context:,}."
+
+
 def _fit(
+    spec: Spec,
     *,
     parts: dict[str, int],
     kv_bytes_per_token: int,
     state_bytes: int,
     sequence_bytes: int,
     sequences: int,
+    kv_bytes: int,
     tokens: int,
     buffers_bytes: int,
     device_bytes: int | None,
     groups: int = 1,
 ) -> Fit:
     held = sum(parts.values()) + buffers_bytes
-    total = held + sequences * sequence_bytes
+    total = held + kv_bytes
     if device_bytes is None:
         room = None
     elif sequence_bytes:
@@ -192,12 +239,13 @@ def _fit(
         room = sequences * groups if held <= device_bytes else 0
     return Fit(
         parts=parts,
-        weights_bytes=sum(count for part, count in parts.items() if part not in ("process", "packed")),
+        formats=_formats(spec, parts),
+        weights_bytes=sum(count for part, count in parts.items() if part not in NO_WEIGHTS),
         kv_bytes_per_token=kv_bytes_per_token,
         state_bytes_per_sequence=state_bytes,
         sequences=sequences,
         tokens_per_sequence=tokens,
-        kv_bytes=sequences * sequence_bytes,
+        kv_bytes=kv_bytes,
         buffers_bytes=buffers_bytes,
         total_bytes=total,
         device_bytes=device_bytes,
@@ -206,25 +254,48 @@ def _fit(
     )
 
 
-def _element_bytes(spec: Spec) -> int:
-    assert spec.kernels.quantization == "none", "quantized weights aren't counted yet; an experiment refuses them"
-    return DTYPE_BYTES[spec.kernels.dtype]
+def _parts(weights: dict[str, int], size: int, expert_bytes: int) -> dict[str, int]:
+    """Bytes by part, in the order of `bench_worker.models.Parameters`."""
+    found = {part: count * size for part, count in weights.items()} | {"experts": expert_bytes}
+    return {part.name: found[part.name] for part in fields(models.Parameters) if part.name in found}
 
 
-def _routed(spec: Spec, model: Model) -> tuple[int, int]:
-    """Of the fullest step: the rows that experts compute, and the bytes that selecting them takes."""
-    strategy, tokens = spec.routing.strategy, spec.workload.max_batch_tokens
+def _formats(spec: Spec, parts: dict[str, int]) -> dict[str, str]:
+    dtype, quantization = spec.kernels.dtype, spec.kernels.quantization
+    weights = dict.fromkeys([part for part in parts if part not in NO_WEIGHTS] + ["kv_cache"], str(dtype))
+    return weights | ({} if quantization == "none" else {"experts": quantization})
+
+
+def _expert_bytes(spec: Spec, model: Model) -> int:
+    """One expert with the scales of its quantization; biases stay in the experiment's dtype."""
+    size, hidden, inner = DTYPE_BYTES[spec.kernels.dtype], model.hidden, model.expert_intermediate
+    values = 3 * hidden * inner
+    biases = (model.expert_parameters - values) * size
+    blocks, inner_blocks = ceil(hidden / SCALED_TOGETHER), ceil(inner / SCALED_TOGETHER)
+    match spec.kernels.quantization:
+        case "fp8":
+            return values + 4 * 3 * blocks * inner_blocks + biases
+        case "int8":
+            return values + 4 * (2 * inner + hidden) + biases
+        case "int4":
+            return values // 2 + size * (2 * inner * blocks + hidden * inner_blocks) + biases
+    return values * size + biases
+
+
+def _routed(spec: Spec, model: Model, tokens: int) -> tuple[int, int]:
+    """Of the fullest step of ``tokens``: the rows that experts compute, and the bytes that selecting them takes."""
+    strategy = spec.routing.strategy
     params = strategies.parameters(spec.routing, model)
     rows = strategies.routed_rows(strategy, params, tokens, model.experts)
     if spec.kernels.experts in ("padded", "deepspeed_layer"):
-        rows = _padded_rows(spec, model, rows)
+        rows = _padded_rows(spec, model, tokens, rows)
     return rows, strategies.selection_bytes(strategy, params, tokens, model.experts)
 
 
-def _padded_rows(spec: Spec, model: Model, rows: int) -> int:
+def _padded_rows(spec: Spec, model: Model, tokens: int, rows: int) -> int:
     """Rows with padding: E times the fullest expert's, which has T at most, and under a uniform load the mean and a few
     standard deviations. Some strategies fill all experts alike."""
-    tokens, mean = spec.workload.max_batch_tokens, rows / model.experts
+    mean = rows / model.experts
     if spec.routing.strategy in ("expert_choice", "soft", "balanced"):
         return model.experts * ceil(mean)
     fullest = min(tokens, ceil(mean + 6 * mean**0.5)) if spec.load.profile == "uniform" else tokens

@@ -9,13 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from bench_worker import capacity, models
 from bench_worker.errors import DoesNotFit, SpecError
 from bench_worker.spec import PlannedRun, Spec, Workload
-from bench_worker.workload import Request
+from bench_worker.spec_rules import beyond_kv_cache
+from bench_worker.workload import Request, arrivals
 from bench_worker.workload import requests as traces
 from bench_worker.workload.recordings import Recording, RecordingError, read_recording
-from bench_worker.workload.schedule import Batch, closed_loop
+from bench_worker.workload.schedule import Batch, Limits, OpenLoop, closed_loop
 
 
 class NetworkKey(NamedTuple):
@@ -34,11 +37,16 @@ def network_key(spec: Spec) -> NetworkKey:
 
 @dataclass(frozen=True)
 class Condition:
-    """One workload corner: the runs measured together, their requests and their steps."""
+    """One workload corner: the runs measured together, their requests and their steps.
+
+    In open loop the steps depend on how long each takes; ``batches`` are then those of a closed loop over the same
+    requests, which warm up. ``prefixes``: the blocks of each prompt, where they are reused.
+    """
 
     planned: list[PlannedRun]
     requests: list[Request]
     batches: list[Batch]
+    prefixes: list[list[int]] | None = None
 
     @property
     def name(self) -> str:
@@ -46,11 +54,55 @@ class Condition:
 
     @property
     def concurrency(self) -> int:
-        return self.planned[0].spec.workload.concurrency
+        return self._work.concurrency
 
     @property
     def seed(self) -> int:
-        return self.planned[0].spec.workload.seed
+        return self._work.seed
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests arrive at their own time."""
+        return self._work.arrivals != "closed"
+
+    @property
+    def most_tokens(self) -> int:
+        """Tokens of the fullest step."""
+        return self._work.max_batch_tokens if self.is_open else max(batch.tokens for batch in self.batches)
+
+    @property
+    def units(self) -> int:
+        """What progress counts: steps or, where they aren't known before, requests."""
+        return len(self.requests) if self.is_open else len(self.batches)
+
+    def arrival_us(self) -> np.ndarray:
+        """When each request is meant to arrive, in open loop."""
+        work = self._work
+        if work.arrivals == "trace":
+            return arrivals.recorded(self.requests, work.speedup or 1.0)
+        assert work.rate is not None, "the rules of the experiment ask for it"
+        return arrivals.poisson(len(self.requests), work.rate, work.seed)
+
+    def open_loop(self) -> OpenLoop:
+        """A fresh engine for one variant."""
+        work = self._work
+        limits = Limits(work.concurrency, work.max_batch_tokens, work.kv_tokens)
+        return OpenLoop(self.requests, self.arrival_us(), limits, self.prefixes)
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Of all requests together."""
+        return sum(request.prompt_tokens for request in self.requests)
+
+    def fit(self, spec: Spec, available: int | None) -> capacity.Fit:
+        """What measuring ``spec``, one of its runs, holds, against ``available`` bytes."""
+        return capacity.fit_measurement(
+            spec, available, tokens_per_sequence=self.longest, prompt_tokens=self.prompt_tokens
+        )
+
+    @property
+    def _work(self) -> Workload:
+        return self.planned[0].spec.workload
 
     @property
     def longest(self) -> int:
@@ -58,12 +110,27 @@ class Condition:
 
 
 def requests_of(work: Workload, trace_files: Mapping[str, Path], allow_paths: bool = False) -> list[Request]:
-    """The requests of a workload, with its lengths. Raises `SpecError` where its trace can't give them."""
+    """The requests of a workload, with its lengths. Raises `SpecError` where its trace can't give them, and where one
+    of them is beyond the KV cache."""
     try:
         recorded = traces.load(work.trace, work.requests, work.seed, trace_files, allow_paths)
     except traces.TraceError as error:
         raise SpecError("base.workload.trace", work.trace, str(error)) from None
-    return traces.with_lengths(recorded, work.prompt_tokens, work.output_tokens)
+    requests = traces.with_lengths(recorded, work.prompt_tokens, work.output_tokens)
+    for request in requests if work.kv_tokens is not None else []:
+        if problem := beyond_kv_cache(work, request.prompt_tokens, request.output_tokens):
+            raise SpecError("base.workload.kv_tokens", work.kv_tokens, problem)
+    return requests
+
+
+def prefixes_of(work: Workload, trace_files: Mapping[str, Path]) -> list[list[int]] | None:
+    """The blocks of each prompt, where the workload reuses them. Raises `SpecError` where its trace names none."""
+    if not work.prefix_reuse:
+        return None
+    try:
+        return traces.read_prefixes(trace_files.get(work.trace, Path(work.trace)), work.requests, Path(work.trace).name)
+    except traces.TraceError as error:
+        raise SpecError("base.workload.prefix_reuse", True, str(error)) from None
 
 
 def recordings_of(
@@ -105,8 +172,12 @@ def plan_condition(planned: list[PlannedRun], trace_files: Mapping[str, Path], a
     """The requests and the steps of a workload corner. Its variants share the workload, so the first one tells."""
     work = planned[0].spec.workload
     requests = requests_of(work, trace_files, allow_paths)
+    prefixes = prefixes_of(work, trace_files)
     try:
-        return Condition(planned, requests, closed_loop(requests, work.concurrency, work.max_batch_tokens))
+        batches = closed_loop(
+            requests, work.concurrency, work.max_batch_tokens, kv_tokens=work.kv_tokens, prefixes=prefixes
+        )
+        return Condition(planned, requests, batches, prefixes)
     except ValueError as error:
         raise SpecError("base.workload.requests", work.requests, str(error)) from None
 
@@ -123,7 +194,7 @@ def memory_needed(conditions: list[Condition], available: int | None) -> Needed:
     most: dict[NetworkKey, capacity.Fit] = {}
     for condition in conditions:
         for run in condition.planned:
-            fit = capacity.fit_measurement(run.spec, available, tokens_per_sequence=condition.longest)
+            fit = condition.fit(run.spec, available)
             key = network_key(run.spec)
             if key not in most or fit.total_bytes > most[key].total_bytes:
                 most[key] = fit

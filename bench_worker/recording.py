@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 
-from bench_worker import assessment
-from bench_worker.capacity import Fit
+from bench_worker import assessment, served
+from bench_worker.capacity import Fit, beyond_context
 from bench_worker.ceilings import Ceilings
 from bench_worker.models import GQA, Model
 from bench_worker.outcome import Outcome, Routed
@@ -33,7 +32,8 @@ from bench_worker.result import (
 )
 from bench_worker.roofline import Limits, Work
 from bench_worker.roofline import floor_us as floor
-from bench_worker.serving import RequestMetrics, request_metrics
+from bench_worker.served import Pass
+from bench_worker.serving import RequestMetrics
 from bench_worker.spec import PlannedRun, Spec
 from bench_worker.stats import distribution
 from bench_worker.strategies import NON_CAUSAL, STRATEGIES
@@ -66,8 +66,7 @@ class RunRecord:
 
     def __init__(self) -> None:
         self.steps: list[StepRecord] = []
-        #: The batches of each pass over the schedule, as far as it came.
-        self.passes: list[list[Batch]] = []
+        self.passes: list[Pass] = []
         self.routed: Routed | None = None
         #: For each step how many experts had rows, and how many few.
         self.active: list[int] = []
@@ -86,8 +85,14 @@ class RunRecord:
         self.active.append(int(np.count_nonzero(outcome.rows)))
         self.few.append(int(np.count_nonzero((outcome.rows > 0) & (outcome.rows <= assessment.FEW_ROWS))))
 
-    def end_pass(self, batches: list[Batch], truncated: bool) -> None:
-        self.passes.append(batches)
+    def end_pass(
+        self,
+        batches: list[Batch],
+        truncated: bool,
+        start_us: list[float] | None = None,
+        arrival_us: np.ndarray | None = None,
+    ) -> None:
+        self.passes.append(Pass(batches, start_us, arrival_us))
         self.truncated |= truncated
 
 
@@ -117,7 +122,11 @@ def run(
         check=check,
         fit=fit,
         scale=scaling,
-        notes=[*notes(spec, model, longest, record), *routing_notes(spec, recorded)],
+        notes=[
+            *notes(spec, model, longest, record),
+            *served.workload_notes(spec, record.passes if record else []),
+            *routing_notes(spec, recorded),
+        ],
     )
     if record is None or not record.steps:
         return result
@@ -127,12 +136,14 @@ def run(
     ]
     measured = {leaf: 1 if top(leaf) == "other" else spec.layers for leaf in scaling.counts}
     origin: Origin = "measured" if spec.kernels.attention and scaling.counts == measured else "scaled"
-    served = serve(record, scaling) if spec.kernels.attention else Served([], None)
+    total_us = step_us(per_layer(record, scaling), scaling)
+    seen = served.serve(record.passes, total_us) if spec.kernels.attention else served.NOTHING
     assert record.routed is not None
     result.clock = ClockCheck(sampled_steps=len(whole), sum_over_whole=float(np.median(ratios)) if ratios else None)
     result.steps = steps(record, scaling)
-    result.requests = requests(served.metrics) if spec.kernels.attention else None
-    result.summary = summary(record, scaling, served)
+    result.requests = requests(seen.metrics) if spec.kernels.attention else None
+    result.summary = summary(record, scaling, seen, spec)
+    result.notes += served.goodput_notes(spec, seen)
     result.expert_assignments = record.routed.expert_assignments.tolist()
     result.routing = record.routed.outcome(STRATEGIES[spec.routing.strategy].causal)
     limits = None if ceilings is None else ceilings.limits(spec.kernels.dtype, fit["measurement"].weights_bytes)
@@ -174,26 +185,6 @@ def assess(result: Run, record: RunRecord, scaling: Scale, limits: Limits | None
             result.notes.append(note)
 
 
-class Served(NamedTuple):
-    """What the clients of a run saw: the finished requests, and the output tokens a second."""
-
-    metrics: list[RequestMetrics]
-    output_tokens_per_s: float | None
-
-
-def serve(record: RunRecord, scaling: Scale) -> Served:
-    """Request metrics of every pass, from whole-model step times run back to back."""
-    times = step_us(per_layer(record, scaling), scaling)
-    metrics: list[RequestMetrics] = []
-    tokens, start = 0, 0
-    for batches in record.passes:
-        passed = times[start : start + len(batches)]
-        metrics += request_metrics(batches, passed)
-        tokens += sum(int(np.count_nonzero(batch.yields)) for batch in batches)
-        start += len(batches)
-    return Served(metrics, tokens / times.sum() * 1e6)
-
-
 def notes(spec: Spec, model: Model, longest: int, record: RunRecord | None) -> list[str]:
     """What a reader must know about this run's numbers, one sentence each."""
     found = []
@@ -205,8 +196,8 @@ def notes(spec: Spec, model: Model, longest: int, record: RunRecord | None) -> l
             "Only the MoE layers were measured: step_us leaves out attention, embedding and head, and there are no "
             "request latencies."
         )
-    if longest > model.max_context:
-        found.append(f"The longest request has {longest:,} tokens; {model.name} was made for {model.max_context:,}.")
+    if warning := beyond_context(model, longest):
+        found.append(warning)
     if left_out := not_computed(model):
         found.append(f"Counted in memory and not computed for {model.name}: {', '.join(left_out)}.")
     return found
@@ -279,6 +270,14 @@ def step_us(leaves: dict[str, np.ndarray], scaling: Scale) -> np.ndarray:
     return np.sum([times * scaling.counts[leaf] for leaf, times in leaves.items()], axis=0)
 
 
+def model_step_us(step: StepRecord, model: Model, executed_layers: int) -> float:
+    """The whole-model time of one step, as `step_us` makes it of all."""
+    counts = scale(model, executed_layers, [leaf for leaf in step.times_us if leaf != LAYER]).counts
+    return sum(
+        count * step.times_us[leaf] / (1 if top(leaf) == "other" else executed_layers) for leaf, count in counts.items()
+    )
+
+
 def with_stages(leaves: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """``leaves`` and the stages that they sum to, each stage before its parts."""
     stages: dict[str, np.ndarray] = {}
@@ -314,7 +313,13 @@ def steps(record: RunRecord, scaling: Scale) -> Steps:
         assignments=assignments,
         dropped=[step.dropped for step in record.steps],
         ranks=[rank],
+        start_us=_started(record),
     )
+
+
+def _started(record: RunRecord) -> list[float] | None:
+    starts = [start for one in record.passes if one.start_us is not None for start in one.start_us]
+    return _rounded(np.array(starts)) if starts else None
 
 
 def requests(metrics: Sequence[RequestMetrics]) -> Requests:
@@ -329,7 +334,7 @@ def requests(metrics: Sequence[RequestMetrics]) -> Requests:
     )
 
 
-def summary(record: RunRecord, scaling: Scale, served: Served) -> Summary:
+def summary(record: RunRecord, scaling: Scale, seen: served.Served, spec: Spec) -> Summary:
     """Statistics of a run with at least one step."""
     leaves = per_layer(record, scaling)
     stages = with_stages(leaves)
@@ -349,11 +354,7 @@ def summary(record: RunRecord, scaling: Scale, served: Served) -> Summary:
     return Summary(
         step_us=step_time,
         layer_us=layer_time,
-        ttft_ms=distribution([m.ttft_ms for m in served.metrics]),
-        tpot_ms=distribution([m.tpot_ms for m in served.metrics if m.tpot_ms is not None]),
-        itl_ms=distribution([gap for m in served.metrics for gap in m.itl_ms]),
-        e2e_ms=distribution([m.e2e_ms for m in served.metrics]),
-        output_tokens_per_s=served.output_tokens_per_s,
+        **served.figures(spec, record.passes, seen),
         stage_share=share,
         stage_us={stage: float(np.median(times)) for stage, times in stages.items()},
         imbalance=1.0,  # one rank

@@ -43,7 +43,8 @@ class RankSteps(Part):
 
 
 class Steps(Part):
-    """Columns over steps. ``layer_us``: one MoE layer; ``step_us``: the whole model."""
+    """Columns over steps. ``layer_us``: one MoE layer; ``step_us``: the whole model. ``start_us``: when the step began
+    on the virtual clock of an open loop; null where steps run back to back."""
 
     index: list[int]
     prefill_tokens: list[int]
@@ -53,6 +54,7 @@ class Steps(Part):
     assignments: list[int]
     dropped: list[int]
     ranks: list[RankSteps]
+    start_us: list[float] | None = None
 
 
 class Requests(Part):
@@ -78,6 +80,16 @@ class Distribution(Part):
     samples: int
 
 
+class TailSteps(Part):
+    """The steps that make the p95 of a latency, as places in `Steps`, and in words what happened there; see
+    `bench_worker.tail`."""
+
+    request: int
+    value_ms: float
+    steps: list[int]
+    reason: str
+
+
 class Summary(Part):
     step_us: Distribution
     layer_us: Distribution
@@ -87,6 +99,18 @@ class Summary(Part):
     e2e_ms: Distribution | None
     #: None where requests have no latencies, because attention was not measured.
     output_tokens_per_s: float | None
+    requests_per_s: float | None = None
+    #: Requests a second that met all limits; None without limits.
+    goodput_per_s: float | None = None
+    #: By metric (``ttft_ms``, …), what makes its p95.
+    tails: dict[str, TailSteps] = {}
+    preemptions: int = 0
+    #: Prefill tokens that had been computed before a preemption.
+    recomputed_tokens: int = 0
+    #: Share of the prompts' tokens that were found in the KV cache; None where prefixes aren't reused.
+    prefix_hit_rate: float | None = None
+    #: Whole rounds in which the variants of an open loop alternated; None: step by step.
+    rounds: int | None = None
     #: Share of the whole-model step time that each stage takes; sums to 1.
     stage_share: dict[str, float]
     #: Median time of each stage and sub-stage over the steps, as in `RankSteps.stages_us`.

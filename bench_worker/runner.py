@@ -27,7 +27,7 @@ from bench_worker.planning import (
     recordings_of,
     refuse_what_does_not_fit,
 )
-from bench_worker.recording import RunRecord, StepRecord
+from bench_worker.recording import RunRecord, StepRecord, model_step_us
 from bench_worker.result import Check, FitKind, Result, Run
 from bench_worker.spec import Experiment, Measure, PlannedRun
 from bench_worker.stages import LAYER, StageClock, WholeClock
@@ -146,7 +146,7 @@ class Bench:
 
     def prepare(self, conditions: list[Condition]) -> None:
         """Make weights and variants, and check each variant against the reference. Nothing is timed before."""
-        self.total = self.plan.repeats * sum(len(c.batches) * len(c.planned) for c in conditions)
+        self.total = self.plan.repeats * sum(c.units * len(c.planned) for c in conditions)
         planned = conditions[0].planned  # the same variants in every condition
         for place, run in enumerate(planned):
             self._tell("prepare", place, len(planned), run)
@@ -171,7 +171,7 @@ class Bench:
         for network in self.networks.values():
             network.make_room(condition.concurrency, condition.longest)
         for run in right:
-            self.variants[run.variant].reserve(max(batch.tokens for batch in condition.batches))
+            self.variants[run.variant].reserve(condition.most_tokens)
         if self.device.type == "cuda":  # anew for each condition: the buffers may have moved
             self.graphs = {v: DecodeGraphs(v) for v in self.variants.values() if DecodeGraphs.possible(v)}
         records = {run.variant: RunRecord() for run in right}
@@ -180,10 +180,13 @@ class Bench:
         gc.disable()
         try:
             for repeat in range(self.plan.repeats):
-                self._pass(condition, right, records, repeat, deadline)
+                if condition.is_open:
+                    self._rounds(condition, right, records, repeat, deadline)
+                else:
+                    self._pass(condition, right, records, repeat, deadline)
         finally:
             gc.enable()
-        return [self._result(run, condition.longest, records.get(run.variant)) for run in condition.planned]
+        return [self._result(run, condition, records.get(run.variant)) for run in condition.planned]
 
     def _warm_up(self, condition: Condition, planned: list[PlannedRun], deadline: float) -> None:
         """Run steps from all over the schedule's beginning, so from all its shapes, and throw them away."""
@@ -232,6 +235,44 @@ class Bench:
         for record in records.values():
             record.end_pass(condition.batches[:measured], truncated=measured < len(condition.batches))
 
+    def _rounds(
+        self,
+        condition: Condition,
+        planned: list[PlannedRun],
+        records: dict[str, RunRecord],
+        repeat: int,
+        deadline: float,
+    ) -> None:
+        """The whole open loop once for each variant, in an order that rotates from repeat to repeat. The rounds share
+        evenly in the time that is left."""
+        for place in range(len(planned)):
+            run = planned[(repeat + place) % len(planned)]
+            rounds_left = (self.plan.repeats - repeat) * len(planned) - place
+            now = time.monotonic()
+            self._round(condition, run, records[run.variant], repeat, now + (deadline - now) / rounds_left)
+
+    def _round(self, condition: Condition, run: PlannedRun, record: RunRecord, repeat: int, deadline: float) -> None:
+        """One variant serves an open loop on a virtual clock that its own whole-model step times drive."""
+        source = StepSource(condition.seed, repeat, self.recordings)
+        slots, loop = Slots(condition.concurrency), condition.open_loop()
+        variant, before = self.variants[run.variant], self.done
+        batches: list[Batch] = []
+        start_us: list[float] = []
+        now_us, cut = 0.0, False
+        self._use_threads(run)
+        while not cut and (step := loop.next(now_us)) is not None:
+            layout = slots.layout(step.batch, self.device)
+            inputs = source.make(variant.network, run.spec.load, len(batches), layout)
+            self._measure_step(variant, inputs, record, len(batches), step.batch)
+            batches.append(step.batch)
+            start_us.append(step.start_us)
+            now_us = step.start_us + model_step_us(record.steps[-1], variant.network.model, run.spec.layers)
+            self.done = before + loop.finished
+            self._tell("measure", self.done, self.total, run)
+            cut = time.monotonic() > deadline
+        self.done = before + condition.units
+        record.end_pass(batches, loop.finished < condition.units, start_us, condition.arrival_us())
+
     def _measure_step(self, variant: Variant, inputs: StepInput, record: RunRecord, index: int, batch: Batch) -> None:
         """One step under the stage clock and, on one in `WHOLE_CLOCK_EVERY`, also under the whole clock; which of the
         two comes first alternates."""
@@ -277,15 +318,17 @@ class Bench:
         variant.step(inputs, self.whole_clock)
         return self.whole_clock.read()[LAYER]
 
-    def _result(self, planned: PlannedRun, longest: int, record: RunRecord | None) -> Run:
+    def _result(self, planned: PlannedRun, condition: Condition, record: RunRecord | None) -> Run:
         model = self.variants[planned.variant].network.model
         fit: dict[FitKind, capacity.Fit] = {
-            "deployment": capacity.fit(planned.spec, None, tokens_per_sequence=longest),
-            "measurement": capacity.fit_measurement(planned.spec, self.available, tokens_per_sequence=longest),
+            "deployment": capacity.fit(planned.spec, None, tokens_per_sequence=condition.longest),
+            "measurement": condition.fit(planned.spec, self.available),
         }
         kept = self.ceilings[planned.spec.kernels.threads or self.threads]
         recorded = self.recordings.get(planned.spec.load.recording or "")
-        run = recording.run(planned, model, self.checks[planned.variant], fit, longest, record, kept, recorded)
+        run = recording.run(
+            planned, model, self.checks[planned.variant], fit, condition.longest, record, kept, recorded
+        )
         variant = self.variants[planned.variant]
         run.choices, run.refused = variant.choices, variant.refused
         if variant.choices:

@@ -1,19 +1,49 @@
 """What a client sees: from the time of each step to the latencies of each request. Pure.
 
 The names mean what vLLM means by them; other tools mean other things. Latencies count from a request's arrival: in
-closed loop the start of the step that takes the slot it waited for.
+closed loop the start of the step that takes the slot it waited for, in open loop the time at which it was meant to
+come, however late the engine is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from bench_worker.workload.schedule import Batch
 
-__all__ = ["RequestMetrics", "output_tokens_per_s", "request_metrics"]
+__all__ = [
+    "LatencyLimits", "RequestMetrics", "Timeline", "output_tokens", "output_tokens_per_s", "request_metrics", "span_s",
+    "step_times",
+]  # fmt: skip
+
+
+class Timeline(NamedTuple):
+    """One pass over a schedule, S steps: how long each took and, where there are gaps, when it began, in µs.
+    ``arrival_us`` [n]: when each of the scheduled requests was meant to arrive, in open loop."""
+
+    batches: Sequence[Batch]
+    step_us: Sequence[float] | np.ndarray
+    start_us: Sequence[float] | np.ndarray | None = None
+    arrival_us: Sequence[float] | np.ndarray | None = None
+
+
+class LatencyLimits(NamedTuple):
+    """The longest times, in ms, with which a client is content; None: any."""
+
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    e2e_ms: float | None = None
+
+    def met_by(self, request: RequestMetrics) -> bool:
+        """Whether ``request`` meets all limits. A single output token has no TPOT to exceed."""
+        return all(
+            limit is None or found is None or found <= limit
+            for limit, found in zip(self, (request.ttft_ms, request.tpot_ms, request.e2e_ms), strict=True)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +69,16 @@ def request_metrics(
     batches: Sequence[Batch],
     step_us: Sequence[float] | np.ndarray,
     start_us: Sequence[float] | np.ndarray | None = None,
+    arrival_us: Sequence[float] | np.ndarray | None = None,
 ) -> list[RequestMetrics]:
     """Metrics of the requests that both arrive and end within ``batches``, in the order of their indices.
 
     ``step_us`` [S]: how long each step took; ``start_us`` [S]: when it began, or None for back to back from 0. A batch
     names the requests that arrive and marks the entries that end one, so a truncated run leaves out those it cut off.
-    Raises ``ValueError`` where the lengths differ.
+    ``arrival_us`` [n]: when each request was meant to arrive; None: when the step that names it began. Raises
+    ``ValueError`` where the lengths differ.
     """
-    start, end = _clock(batches, step_us, start_us)
+    start, end = step_times(batches, step_us, start_us)
     if not batches:
         return []
     step = np.repeat(np.arange(len(batches)), [len(batch.table) for batch in batches])
@@ -61,9 +93,12 @@ def request_metrics(
     if not len(finished):
         return []
     count = int(max(request.max(), arrived.max())) + 1
-    arrival_us = np.zeros(count)
-    arrival_us[arrived] = start[arrival_step]
-    prompt_tokens = np.bincount(request, weights=table[:, 1], minlength=count).astype(int)
+    came_us = np.zeros(count)
+    came_us[arrived] = start[arrival_step] if arrival_us is None else np.asarray(arrival_us, float)[arrived]
+
+    # A prompt is all that stands in the cache when its request yields for the first time, reused or computed.
+    prompt_tokens = np.zeros(count, int)
+    prompt_tokens[request[yields][::-1]] = (table[yields, 1] + table[yields, 3])[::-1]
 
     # Tokens by request, then by step: sorting one integer for both is several times faster than by an index.
     kept = np.zeros(count, bool)
@@ -76,16 +111,16 @@ def request_metrics(
     first = np.searchsorted(token_request, finished)
     last = np.searchsorted(token_request, finished, side="right") - 1
 
-    arrival_us = arrival_us[finished]
-    ttft_us = token_us[first] - arrival_us
-    e2e_us = token_us[last] - arrival_us
+    came_us = came_us[finished]
+    ttft_us = token_us[first] - came_us
+    e2e_us = token_us[last] - came_us
     gaps = last - first
     tpot_us = (e2e_us - ttft_us) / np.maximum(gaps, 1)
     return [
         RequestMetrics(index, arrival, ttft, tpot if b > a else None, gaps_ms[a:b], e2e, prompt, b - a + 1)
         for index, arrival, ttft, tpot, e2e, prompt, a, b in zip(
             finished.tolist(),
-            *((us / 1000).tolist() for us in (arrival_us, ttft_us, tpot_us, e2e_us)),
+            *((us / 1000).tolist() for us in (came_us, ttft_us, tpot_us, e2e_us)),
             prompt_tokens[finished].tolist(),
             first.tolist(),
             last.tolist(),
@@ -104,17 +139,28 @@ def output_tokens_per_s(
     Counts every token, also of requests that a truncated run cut off. 0 without steps. Arguments and errors as
     `request_metrics`.
     """
-    start, end = _clock(batches, step_us, start_us)
-    if not batches:
-        return 0.0
-    tokens = sum(int(np.count_nonzero(batch.yields)) for batch in batches)
-    return tokens / (end[-1] - start[0]) * 1e6
+    took_s = span_s(Timeline(batches, step_us, start_us))
+    return output_tokens(batches) / took_s if took_s else 0.0
 
 
-def _clock(
-    batches: Sequence[Batch], step_us: Sequence[float] | np.ndarray, start_us: Sequence[float] | np.ndarray | None
+def output_tokens(batches: Sequence[Batch]) -> int:
+    """Output tokens that the steps yield."""
+    return sum(int(np.count_nonzero(batch.yields)) for batch in batches)
+
+
+def span_s(timeline: Timeline) -> float:
+    """Seconds from the start of the first step to the end of the last, waiting for requests included. 0 without
+    steps."""
+    start, end = step_times(*timeline[:3])
+    return float(end[-1] - start[0]) / 1e6 if len(end) else 0.0
+
+
+def step_times(
+    batches: Sequence[Batch],
+    step_us: Sequence[float] | np.ndarray,
+    start_us: Sequence[float] | np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """When each step starts and ends, in µs."""
+    """When each step starts and ends, in µs; arguments and errors as `request_metrics`."""
     took = np.asarray(step_us, float)
     if took.shape != (len(batches),):
         raise ValueError(f"there are {len(batches)} batches and {took.size} step times; it must be one each")

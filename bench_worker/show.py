@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from bench_worker.errors import SpecError, shown
-from bench_worker.result import Result, Run
+from bench_worker.result import Result, Run, Summary
 
 __all__ = ["overview", "part", "read_result"]
 
@@ -25,7 +25,7 @@ def read_result(data: bytes, name: str) -> Result:
 
 
 def overview(result: Result) -> str:
-    """Title, machine and, for each run, its check, its median step and its stages."""
+    """Title, machine and, for each run, its check, its median step, its stages and what users feel."""
     title = result.experiment.get("title", "Untitled experiment")
     machine = result.environment.get("name", "a machine without a name")
     return "\n".join([f"{title} on {machine}", *(line for run in result.runs for line in _run(run))])
@@ -42,7 +42,22 @@ def _run(run: Run) -> Iterator[str]:
         for stage, time_us in run.summary.stage_us.items():
             share = run.summary.stage_share.get(stage)
             yield f"  {stage:18} {time_us / 1e3:10.3f} ms{'' if share is None else f'   {share:5.1%} of the step'}"
+        yield from _felt(run.summary)
     yield from (f"  {note}" for note in run.notes)
+
+
+def _felt(summary: Summary) -> Iterator[str]:
+    """What users feel: each latency with the steps behind its p95, and the throughput."""
+    for metric, tail in summary.tails.items():
+        latency = getattr(summary, metric)
+        steps = "1 step" if len(tail.steps) == 1 else f"{len(tail.steps):,} steps"
+        yield (
+            f"  {metric.removesuffix('_ms').upper():4} p50 {latency.p50:,.1f} ms, p95 {latency.p95:,.1f} ms "
+            f"({steps}: {tail.reason})"
+        )
+    if summary.requests_per_s is not None:
+        goodput = "" if summary.goodput_per_s is None else f", {summary.goodput_per_s:,.2f} within the limits"
+        yield f"  {summary.requests_per_s:,.2f} requests a second{goodput}"
 
 
 def part(document: Any, path: str) -> Any:

@@ -27,6 +27,8 @@ __all__ = [
 ]  # fmt: skip
 
 MAX_RUNS = 256
+#: Fields that tell a Hugging Face ``config.json`` from an experiment.
+CONFIG_FIELDS = {"model_type", "architectures", "hidden_size"}
 
 
 class Vary(Strict):
@@ -204,6 +206,19 @@ def read_experiment(path: Path, library: Library) -> Experiment:
     except OSError as error:
         raise SpecError("experiment", str(path), f"{path} can't be read: {error.strerror}") from None
     return parse_experiment(data, library)
+
+
+def read_deployment(path: Path, library: Library) -> Experiment:
+    """The experiment in a file or, where the file is a Hugging Face ``config.json``, that model with every default."""
+    try:
+        with path.open("rb") as file:
+            document = decode(file.read(MAX_DOCUMENT_BYTES + 1))
+    except (OSError, SpecError):
+        document = None
+    if isinstance(document, dict) and CONFIG_FIELDS & set(document) and "base" not in document:
+        model = path if path.suffix == ".json" else path.absolute()
+        return Experiment.model_validate({"base": {"model": str(model)}}, context=library)
+    return read_experiment(path, library)
 
 
 def label(value: Any) -> str:

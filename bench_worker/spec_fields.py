@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 Positive = Annotated[int, Field(ge=1)]
+Rate = Annotated[float, Field(gt=0, le=1_000_000)]
 Strategy = Literal["token_choice", "expert_choice", "dynamic", "balanced", "hash", "soft", "group_limited"]
 Dtype = Literal["float32", "bfloat16", "float16"]
 
@@ -113,16 +114,34 @@ class Kernels(Strict):
     attention: bool = Field(True, description="Measure attention, embedding and head beside the MoE layer.")
 
 
+class Limits(Strict):
+    """The longest times with which a client is content; goodput counts the requests that meet all of them."""
+
+    ttft_ms: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="Longest time to the first token, in ms; empty: any."
+    )
+    tpot_ms: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="Longest time per output token, in ms; empty: any."
+    )
+    e2e_ms: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="Longest time to the last token, in ms; empty: any."
+    )
+
+
 class Workload(Strict):
     trace: Annotated[str, Field(min_length=1, max_length=1024)] = Field(
         "conversation", description="Where request lengths come from."
     )
     requests: Annotated[int, Field(ge=1, le=100_000)] = Field(32, description="Requests taken from the trace.")
     arrivals: Literal["closed", "trace", "poisson"] = Field(
-        "closed", description="closed: a new request starts when one ends, so concurrency stays constant."
+        "closed",
+        description="closed: one starts when one ends; trace: at the recorded times; poisson: at random, at a rate.",
     )
-    rate: Annotated[float, Field(gt=0)] | None = Field(None, description="poisson: requests a second.")
-    concurrency: Annotated[int, Field(ge=1, le=4096)] = Field(8, description="Requests in flight at once.")
+    rate: Rate | None = Field(None, description="poisson: requests a second.")
+    speedup: Rate | None = Field(None, description="trace: how many times faster than recorded; empty is 1.")
+    concurrency: Annotated[int, Field(ge=1, le=4096)] = Field(
+        8, description="Requests in flight at once; with trace and poisson, the most of them."
+    )
     prompt_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
         None, description="Every prompt has this length; empty takes the trace's own."
     )
@@ -132,6 +151,14 @@ class Workload(Strict):
     max_batch_tokens: Annotated[int, Field(ge=1, le=131_072)] = Field(
         2048, description="Tokens a step may hold; longer prompts are cut into chunks."
     )
+    kv_tokens: Annotated[int, Field(ge=1, le=10**9)] | None = Field(
+        None,
+        description="Tokens that the KV cache holds; where they run out, the last request is preempted. Empty: any.",
+    )
+    prefix_reuse: bool = Field(
+        False, description="Prompts that begin alike share their KV cache; needs a trace with hash_ids (Mooncake)."
+    )
+    limits: Limits = Limits()
     seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(0, description="Seed of lengths, weights and router scores.")
 
 
@@ -157,7 +184,8 @@ class Condition(Strict):
     output_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     requests: Annotated[int, Field(ge=1, le=100_000)] | None = None
     max_batch_tokens: Annotated[int, Field(ge=1, le=131_072)] | None = None
-    rate: Annotated[float, Field(gt=0)] | None = None
+    rate: Rate | None = None
+    speedup: Rate | None = None
 
 
 class Measure(Strict):

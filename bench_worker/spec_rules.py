@@ -9,7 +9,7 @@ from typing import Any
 from bench_worker import models, strategies
 from bench_worker.errors import SpecError, not_one_of, shown
 from bench_worker.models import Model
-from bench_worker.spec_fields import Spec
+from bench_worker.spec_fields import Spec, Workload
 from bench_worker.workload.generators import GENERATORS
 
 #: Values that schema 1 defines and this version does not run yet, by field. Refused by name.
@@ -17,22 +17,26 @@ NOT_BUILT: dict[str, frozenset[Any]] = {
     "parallel.mode": frozenset(["distributed", "virtual"]),
     "parallel.placement": frozenset(["round_robin", "eplb", "locality"]),
     "kernels.quantization": frozenset(["fp8", "int8", "int4"]),
-    "workload.arrivals": frozenset(["trace", "poisson"]),
 }
 
 
 @dataclass(frozen=True)
 class Library:
-    """Names that an experiment may use beyond the built-in ones. Passed as pydantic's validation ``context``."""
+    """Names that an experiment may use beyond the built-in ones. Passed as pydantic's validation ``context``.
+
+    ``measures`` is False where only memory is asked for: that is known for parts that this version does not run, too.
+    """
 
     traces: frozenset[str] = frozenset()
     recordings: frozenset[str] = frozenset()
     allow_paths: bool = False
+    measures: bool = True
 
 
 def check_run(spec: Spec, library: Library) -> Iterator[SpecError]:
     """Everything in ``spec`` that can't be run. Fields are named as inside the spec: ``routing.top_k``."""
-    yield from _not_built(spec)
+    if library.measures:
+        yield from _not_built(spec)
     yield from _workload(spec, library)
     yield from _load(spec, library)
     for problem in strategies.foreign(spec.routing):
@@ -43,6 +47,8 @@ def check_run(spec: Spec, library: Library) -> Iterator[SpecError]:
         yield SpecError("model", spec.model, str(error))
     else:
         yield from _beyond_the_model(spec, model)
+        if library.measures and spec.kernels.attention and (reason := model.attention_not_measurable()):
+            yield SpecError("kernels.attention", True, f"{reason}; set it to false to measure the MoE layer alone")
 
 
 def _not_built(spec: Spec) -> Iterator[SpecError]:
@@ -57,9 +63,10 @@ def _not_built(spec: Spec) -> Iterator[SpecError]:
         yield SpecError(
             "parallel.redundant_experts", value, f"{value} is not allowed; redundant experts are not built yet, use 0"
         )
-    for field in ("parallel.topology", "workload.rate"):
-        if (value := values[field]) is not None:
-            yield SpecError(field, value, f"{shown(value)} has no use yet in this version; leave it empty")
+    if (topology := spec.parallel.topology) is not None:
+        yield SpecError(
+            "parallel.topology", topology, f"{shown(topology)} has no use yet in this version; leave it empty"
+        )
 
 
 def _workload(spec: Spec, library: Library) -> Iterator[SpecError]:
@@ -73,6 +80,49 @@ def _workload(spec: Spec, library: Library) -> Iterator[SpecError]:
             work.concurrency,
             f"{work.concurrency} is above max_batch_tokens ({work.max_batch_tokens}); a step decodes one token each",
         )
+    yield from _arrivals(spec)
+    yield from _kv_cache(work, library)
+
+
+def _arrivals(spec: Spec) -> Iterator[SpecError]:
+    work = spec.workload
+    for field, owner in (("rate", "poisson"), ("speedup", "trace")):
+        value = getattr(work, field)
+        if value is not None and work.arrivals != owner:
+            message = f"{shown(value)} has no use with {work.arrivals}; leave it empty, or set arrivals to {owner}"
+            yield SpecError(f"workload.{field}", value, message)
+    if work.arrivals == "poisson" and work.rate is None:
+        yield SpecError("workload.rate", None, "is missing; poisson arrivals have a rate, in requests a second")
+    if work.arrivals != "closed" and not spec.kernels.attention:
+        message = f"{shown(work.arrivals)} needs the time of whole steps; set kernels.attention to true, or use closed"
+        yield SpecError("workload.arrivals", work.arrivals, message)
+
+
+def _kv_cache(work: Workload, library: Library) -> Iterator[SpecError]:
+    if work.prefix_reuse and work.trace in GENERATORS:
+        message = f"True has no use with {work.trace}, whose prompts share nothing; use a trace with hash_ids, or false"
+        yield SpecError("workload.prefix_reuse", True, message)
+    elif work.prefix_reuse and work.trace in library.traces:
+        message = f"True has no use with {work.trace}: a kept trace has no hash_ids; name its file on the command line"
+        yield SpecError("workload.prefix_reuse", True, message)
+    elif work.prefix_reuse and work.prompt_tokens is not None:
+        message = "True has no use with prompts of one length; leave prompt_tokens empty, or use false"
+        yield SpecError("workload.prefix_reuse", True, message)
+    if work.kv_tokens is not None and (
+        problem := beyond_kv_cache(work, work.prompt_tokens or 1, work.output_tokens or 1)
+    ):
+        yield SpecError("workload.kv_tokens", work.kv_tokens, problem)
+
+
+def beyond_kv_cache(work: Workload, prompt_tokens: int, output_tokens: int) -> str | None:
+    """Why the KV cache can't serve a request of these lengths, or None where it can. The last token never enters it."""
+    needed = prompt_tokens + output_tokens - 1
+    if work.kv_tokens is None or needed <= work.kv_tokens:
+        return None
+    return (
+        f"{work.kv_tokens:,} tokens can't hold a request of {prompt_tokens:,} prompt and {output_tokens:,} output "
+        f"tokens; it leaves {needed:,} in the KV cache"
+    )
 
 
 def _load(spec: Spec, library: Library) -> Iterator[SpecError]:
@@ -103,17 +153,6 @@ def _beyond_the_model(spec: Spec, model: Model) -> Iterator[SpecError]:
     filled = strategies.filled(spec.routing, model)
     for problem in strategies.problems(filled, model.experts, f" of {model.name}"):
         yield _in("routing", problem)
-    if spec.kernels.attention and (reason := model.attention_not_measurable()):
-        yield SpecError("kernels.attention", True, f"{reason}; set it to false to measure the MoE layer alone")
-    prompt, output = spec.workload.prompt_tokens, spec.workload.output_tokens
-    length = (prompt or 0) + (output or 0)
-    if length > model.max_context:
-        longer = "prompt_tokens" if (prompt or 0) >= (output or 0) else "output_tokens"
-        yield SpecError(
-            f"workload.{longer}",
-            getattr(spec.workload, longer),
-            f"prompt and output together have {length:,} tokens; {model.name} holds {model.max_context:,}",
-        )
 
 
 def _in(group: str, problem: SpecError) -> SpecError:

@@ -49,6 +49,8 @@ class Slots:
 
     def layout(self, batch: Batch, device: torch.device) -> StepLayout:
         """The layout of ``batch``. Call once a step, in schedule order."""
+        for request in batch.preempted.tolist():
+            self._free.append(self._of.pop(request))
         segments, start = [], 0
         for request, prefill, decode, context in batch.table.tolist():
             if request not in self._of:

@@ -24,8 +24,18 @@ from typing import Any, NamedTuple, TextIO
 from bench_worker.errors import not_one_of, shown
 from bench_worker.workload import Request
 from bench_worker.workload.generators import GENERATORS
+from bench_worker.workload.prefix import BLOCK_TOKENS
 
-__all__ = ["Request", "TraceError", "load", "longest_sequence", "read_trace", "with_lengths", "write_trace"]
+__all__ = [
+    "Request",
+    "TraceError",
+    "load",
+    "longest_sequence",
+    "read_prefixes",
+    "read_trace",
+    "with_lengths",
+    "write_trace",
+]
 
 AZURE_HEADER = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 MOONCAKE_KEYS = ("timestamp", "input_length", "output_length")
@@ -66,6 +76,36 @@ def read_trace(path: Path, name: str | None = None) -> Iterator[Request]:
         raise TraceError(f"{name}: is a directory; a trace is a file") from None
     except OSError as error:
         raise TraceError(f"{name}: can't be read: {error.strerror}") from None
+
+
+def read_prefixes(path: Path, count: int, name: str | None = None) -> list[list[int]]:
+    """The blocks of the first ``count`` prompts of a Mooncake trace, from its ``hash_ids``: one hash for each 512
+    tokens and all that stands before them.
+
+    Raises `TraceError` as `read_trace`, for a trace of another format, and for a row whose hashes don't cover its
+    prompt.
+    """
+    name = name or path.name
+    requests = list(islice(read_trace(path, name), count))
+    prefixes = []
+    with path.open(encoding="utf-8-sig", errors="surrogateescape") as file:
+        rows = ((number, line) for number, line in enumerate(_lines(file, name), 1) if line.strip())
+        for request, (number, line) in zip(requests, rows, strict=False):
+            if not line.lstrip().startswith("{"):
+                raise TraceError(f"{name}: names no prefixes; only Mooncake's JSON lines do, as hash_ids")
+            hashes = json.loads(line).get("hash_ids")
+            if not isinstance(hashes, list) or any(type(one) is not int for one in hashes):
+                raise TraceError(
+                    f"{name}, line {number}: hash_ids is {shown(hashes)}; it must be a list of whole numbers"
+                )
+            needed = -(-request.prompt_tokens // BLOCK_TOKENS)
+            if len(hashes) < needed:
+                raise TraceError(
+                    f"{name}, line {number}: has {len(hashes):,} hash_ids; its prompt of {request.prompt_tokens:,} "
+                    f"tokens has {needed:,} blocks of {BLOCK_TOKENS}"
+                )
+            prefixes.append(hashes)
+    return prefixes
 
 
 def write_trace(path: Path, requests: Iterable[Request]) -> None:

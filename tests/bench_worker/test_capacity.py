@@ -1,11 +1,24 @@
 """Memory of the deployment and of the measurement, against figures worked out by hand."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_worker import models
-from bench_worker.capacity import PACKED_COPIES, PROCESS_BYTES, TRACE_TOKENS, Fit, fit, fit_measurement, needs
+from bench_worker.capacity import (
+    PACKED_COPIES,
+    PROCESS_BYTES,
+    TRACE_TOKENS,
+    Fit,
+    beyond_context,
+    fit,
+    fit_measurement,
+    longest_context,
+    needs,
+)
+from bench_worker.kept_kernels import kept_kernels_bytes
 from bench_worker.spec import Spec
 from bench_worker.strategies import selection_bytes
 
@@ -178,18 +191,37 @@ def test_lengths_that_the_trace_decides_count_as_a_usual_one(workload, tokens):
 
 
 def test_a_measurement_of_the_moe_layer_alone_holds_its_executed_layers():
-    f = fit_measurement(spec(layers=2, kernels={"attention": False}), H200, tokens_per_sequence=3000)
+    one = spec(layers=2, kernels={"attention": False})
+    f = fit_measurement(one, H200, tokens_per_sequence=3000)
     assert f.parts == {
         "experts": 2 * 128 * 3 * 2048 * 768 * 2,
         "shared_experts": 0,
         "router": 2 * 128 * 2048 * 2,
         "process": PROCESS_BYTES,
-    }
+        "kernels": kept_kernels_bytes(one, models.load(one.model), 2048, steps=47, tokens_per_sequence=3000),
+    }  # 32 requests of 3,000 tokens at most are 47 steps of 2,048
+    assert f.weights_bytes == f.parts["experts"] + f.parts["router"]
     rows = 2048 * 8
     activations = 2048 * 2048 + 2 * rows * 2048 + rows * 2 * 768 + rows * 768
     assert f.buffers_bytes == 2 * activations + 3 * 2048 * 768 * 8
     assert (f.kv_bytes, f.kv_bytes_per_token) == (0, 0)
     assert f.max_concurrency == 8  # as many as asked for
+
+
+def test_a_measurement_holds_the_steps_that_its_requests_can_fill():
+    """Two requests of 100 and 200 tokens make no step of 2,048; the check against the reference takes 256."""
+    rows = {256: 2048, 400: 3200}
+    for tokens_per_sequence, tokens in ((100, 256), (200, 400)):
+        one = spec(workload={"concurrency": 2}, kernels={"attention": False})
+        activations = tokens * 2048 + rows[tokens] * (2 * 2048 + 3 * 768)
+        f = fit_measurement(one, H200, tokens_per_sequence=tokens_per_sequence)
+        assert f.buffers_bytes == 2 * activations + 3 * 2048 * 768 * 8
+
+
+def test_the_prompts_decide_how_many_kernels_are_kept():
+    few, many = (fit_measurement(spec(), H200, tokens_per_sequence=3000, prompt_tokens=n) for n in (2048, 200_000))
+    assert few.parts["kernels"] < many.parts["kernels"]
+    assert few.parts | {"kernels": 0} == many.parts | {"kernels": 0}
 
 
 def test_a_measurement_with_attention_holds_caches_embedding_and_head():
@@ -229,9 +261,92 @@ def test_the_sentence_never_shows_two_equal_figures_for_a_refusal():
     assert sentence.startswith("needs 63.")
 
 
-def test_quantized_weights_are_not_silently_counted_as_full_ones():
-    with pytest.raises(AssertionError, match="quantized"):
-        fit(spec(kernels={"quantization": "fp8"}), H200)
+@pytest.mark.parametrize(
+    ("quantization", "expert_bytes"),
+    [
+        ("none", 2 * 3 * 2048 * 768),
+        ("fp8", 3 * 2048 * 768 + 3 * 16 * 6 * 4),  # a float32 for each block of 128 × 128
+        ("int8", 3 * 2048 * 768 + (768 + 768 + 2048) * 4),  # a float32 for each row of gate, up and down
+        ("int4", 3 * 2048 * 768 // 2 + (2 * 768 * 16 + 2048 * 6) * 2),  # a bfloat16 for each 128 of a row
+    ],
+)
+def test_quantization_is_that_of_the_experts_with_their_scales(quantization, expert_bytes):
+    plain, f = fit(spec(), H200), fit(spec(kernels={"quantization": quantization}), H200)
+    assert f.parts == plain.parts | {"experts": 48 * 128 * expert_bytes}
+    assert (f.kv_bytes, f.buffers_bytes) == (plain.kv_bytes, plain.buffers_bytes)
+    measured = fit_measurement(spec(kernels={"quantization": quantization}), H200, tokens_per_sequence=100)
+    assert measured.parts["experts"] == 128 * expert_bytes
+
+
+def test_biases_of_experts_keep_their_dtype():
+    f = fit(spec("gpt-oss-20b", kernels={"quantization": "int8"}), H200)
+    assert f.parts["experts"] == 24 * 32 * (3 * 2880 * 2880 + 3 * 2880 * 4 + 3 * 2880 * 2)
+
+
+def test_every_part_names_its_number_format():
+    f = fit(spec("deepseek-v3", kernels={"quantization": "fp8"}), H200)
+    assert set(f.formats) == set(f.parts) | {"kv_cache"}
+    assert {part for part, name in f.formats.items() if name != "bfloat16"} == {"experts"}
+    assert f.formats["experts"] == "fp8"
+    assert fit(spec(kernels={"dtype": "float32"}), H200).formats["kv_cache"] == "float32"
+
+
+def test_a_bounded_kv_cache_takes_no_more_than_its_tokens():
+    assert fit(spec(workload={"kv_tokens": 10_000}), H200).kv_bytes == 10_000 * 98_304
+    assert fit(spec(workload={"kv_tokens": 10**6}), H200).kv_bytes == 8 * 2560 * 98_304
+    linear = fit(spec("qwen3.6-35b-a3b", workload={"kv_tokens": 10_000}), H200)
+    assert linear.kv_bytes == 10_000 * linear.kv_bytes_per_token + 8 * linear.state_bytes_per_sequence
+    measured = fit_measurement(spec(workload={"kv_tokens": 10_000}), H200, tokens_per_sequence=2560)
+    assert measured.kv_bytes == 8 * 2560 * 2 * 4 * 128 * 2  # slots of one length, whatever the bound
+
+
+@pytest.mark.parametrize(
+    ("model", "device", "tokens"),
+    [
+        # (80 GB − weights − buffers) / 8 sequences / 98,304 bytes a token
+        ("qwen3-30b-a3b", 80 * 10**9, (80 * 10**9 - 61_064_245_248 - 209_715_200) // 8 // 98_304),
+        ("qwen3-30b-a3b", 61 * 10**9, 0),
+        ("olmoe-1b-7b", H200, 4096),  # the model's context
+    ],
+)
+def test_the_longest_context_is_what_the_memory_leaves_within_the_models(model, device, tokens):
+    assert longest_context(spec(model), device) == tokens
+
+
+@pytest.mark.parametrize("name", models.presets())
+def test_the_longest_context_fits_and_one_more_token_does_not(name):
+    device = fit(spec(name), None).total_bytes
+    longest = longest_context(spec(name), device)
+    assert fit(spec(name), device, tokens_per_sequence=longest).fits
+    if longest < models.load(name).max_context:
+        assert not fit(spec(name), device, tokens_per_sequence=longest + 1).fits
+
+
+def test_a_length_beyond_the_models_context_is_warned_of():
+    olmoe = models.load("olmoe-1b-7b")
+    assert beyond_context(olmoe, 4096) is None
+    assert beyond_context(olmoe, 4097) == "The longest request has 4,097 tokens; olmoe-1b-7b was made for 4,096."
+
+
+# Total parameters of the config files' models, as transformers instantiates them without weights.
+CONFIG_TOTALS = {
+    "qwen3-30b-a3b": 30_532_122_624, "qwen3.5-397b-a17b": 396_346_350_336, "qwen3.5-35b-a3b": 34_660_610_688,
+    "deepseek-v3": 671_026_404_352, "mixtral-8x7b": 46_702_792_704, "gpt-oss-120b": 116_829_156_672,
+    "gpt-oss-20b": 20_914_757_184, "llama-4-scout": 107_769_861_120,
+}  # fmt: skip
+CONFIGS = Path(__file__).resolve().parents[2] / ".." / "shared" / "data" / "configs"
+
+
+@pytest.mark.skipif(not CONFIGS.is_dir(), reason="the config files of ../shared/data aren't here")
+@pytest.mark.parametrize("name", CONFIG_TOTALS)
+def test_a_config_file_needs_the_bytes_of_its_exact_parameters(name):
+    assert fit(spec(str(CONFIGS / f"{name}.json")), H200).weights_bytes == 2 * CONFIG_TOTALS[name]
+
+
+def test_the_weights_of_qwen3_30b_are_61_gb():
+    weights = fit(spec(), H200).weights_bytes
+    assert weights / 1e9 == pytest.approx(61.1, abs=0.2)
+    assert weights / 2**30 == pytest.approx(56.9, abs=0.2)
 
 
 @given(
@@ -257,7 +372,9 @@ def test_zentorch_holds_its_packed_copies_beside_the_weights():
     packed = measured(spec(kernels={"experts": "zentorch", "fusion": "whole"}))
     experts = 128 * 3 * 2048 * 768 * 2
     assert packed.parts["packed"] == int(PACKED_COPIES * experts)
-    assert packed.total_bytes - plain.total_bytes == packed.parts["packed"]
+    assert packed.total_bytes - plain.total_bytes == packed.parts["packed"] - (
+        plain.parts["kernels"] - packed.parts["kernels"]  # the row counts of a GEMM an expert
+    )
     assert packed.weights_bytes == plain.weights_bytes  # what a step reads has not grown
 
 

@@ -1,13 +1,17 @@
 """The table of backends on a small model: what each row says, and what is refused."""
 
+from math import inf
+
 import pytest
 import torch
 
 from bench_worker import calibrate, capacity, environment, kernel_table, tuning
 from bench_worker.errors import DoesNotFit
+from bench_worker.interleave import Reading
 from bench_worker.kernel_report import as_text, spec_of
 from bench_worker.kernel_table import measure
 from bench_worker.kernels import registry
+from bench_worker.roofline import Limits
 
 CPU = torch.device("cpu")
 
@@ -45,10 +49,32 @@ def test_a_row_holds_what_programs_ask_for(table):
             assert row.rel_error < 1e-2
             assert row.samples == 3
             assert row.bound in ("memory", "compute", "overhead")
-            assert row.share == pytest.approx(row.floor_us / row.experts_us, rel=0.9)
+            assert row.share > 0
         else:
             assert row.reason
             assert row.experts_us is row.layer_us is row.floor_us is None
+
+
+def test_a_share_is_the_floor_of_what_had_to_move_over_the_time(tiny_config, monkeypatch):
+    """One token visits 2 experts of 3 · 64 · 32 weights; 2 rows of 2 · 64 + 3 · 32 numbers; 2 bytes each, at 1 GB/s."""
+
+    class Fixed(kernel_table.Probe):
+        def limits(self, call, reach=2):
+            return Limits(bytes_per_s=1e9, flops_per_s=inf)
+
+    def interleaved(layers, *_, between):
+        between()
+        times = ({"route": 1.0, "experts": us} for us in (90.0, 100.0, 400.0))
+        return [Reading(name, 0, own) for own in times for name in layers]
+
+    monkeypatch.setattr(kernel_table, "Probe", Fixed)
+    monkeypatch.setattr(kernel_table, "interleaved", interleaved)
+    for row in measure(spec_of(str(tiny_config), [1]), [1], CPU).rows:
+        if row.available:
+            assert (row.experts_us, row.layer_us) == (100.0, 101.0)
+            assert row.floor_us == pytest.approx(2 * 2 * (3 * 64 * 32 + 2 * 64 + 3 * 32) / 1e3)
+            assert row.share == pytest.approx(row.floor_us / 100)
+            assert row.bound == "overhead"
 
 
 def test_ratios_are_to_the_fastest(table):

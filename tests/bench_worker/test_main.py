@@ -331,27 +331,27 @@ def test_fit_gives_the_largest_figures_first_and_then_every_run(run_main, experi
     code, out, _ = run_main("fit", experiment_file(vary=vary, conditions=conditions), "--json")
     found = json.loads(out)
     assert code == 0
-    assert set(found) == {"deployment", "measurement", "refused", "runs"}
+    assert set(found) == {"deployment", "measurement", "device", "available_bytes", "refused", "warnings", "runs"}
     assert [(run["variant"], run["condition"]) for run in found["runs"]] == [
         ("bfloat16", "1×9"), ("float32", "1×9"), ("bfloat16", "2×7"), ("float32", "2×7")
     ]  # fmt: skip
     assert found["deployment"] == found["runs"][3]["deployment"]
-    assert found["measurement"] == found["runs"][3]["measurement"]
+    assert found["measurement"] == found["runs"][2]["measurement"]  # kept kernels outweigh float32's larger weights
     assert found["refused"] is None
     # two sequences of 7 + 3 tokens; 4 layers of keys and values for 2 heads of 16 in float32
     assert (found["deployment"]["sequences"], found["deployment"]["tokens_per_sequence"]) == (2, 10)
     assert found["deployment"]["kv_bytes"] == 2 * 10 * 4 * (2 * 2 * 16) * 4
-    assert found["measurement"]["kv_bytes"] == 2 * 10 * 1 * (2 * 2 * 16) * 4  # one layer is executed
+    assert found["measurement"]["kv_bytes"] == 2 * 10 * 1 * (2 * 2 * 16) * 2  # one layer is executed
     assert found["measurement"]["fits"] is True
 
 
 def test_fit_says_what_run_would_refuse(run_main, experiment_file, monkeypatch):
-    monkeypatch.setattr(environment, "available_bytes", lambda device: 500_000_000)
+    monkeypatch.setattr(environment, "available_bytes", lambda device: 400_000_000)
     code, out, _ = run_main("fit", experiment_file())
     assert code == 0
     refused = out.splitlines()[-1]
     assert refused.startswith("It can't be measured here: measuring ")
-    assert refused.endswith("tiny.json needs 0.6 GB and the device has 0.5 GB free.")
+    assert refused.endswith("tiny.json needs 0.5 GB and the device has 0.4 GB free.")
     found = json.loads(run_main("fit", experiment_file(), "--json")[1])
     assert f"It can't be measured here: {found['refused']}." == refused
     assert found["measurement"]["fits"] is False
@@ -365,6 +365,79 @@ def test_fit_in_words_gives_weights_and_cache_of_every_run(run_main, tmp_path):
     # 6.919 billion parameters of 2 bytes; 4 × 2,048 tokens × 16 layers × 2 × 2,048 values of 2 bytes
     assert out.startswith("base at 4×2000: deployed ")
     assert "(weights 13.8 GB, KV cache 1.1 GB); measured here " in out
+
+
+def test_fit_on_a_named_device_says_how_many_are_needed(run_main, tmp_path):
+    file = tmp_path / "experiment.json"
+    workload = {"prompt_tokens": 2000, "output_tokens": 48, "concurrency": 4}
+    file.write_text(json.dumps({"base": {"model": "qwen3-30b-a3b", "workload": workload}}))
+    _, out, _ = run_main("fit", file, "--device", "h100")
+    lines = out.splitlines()
+    assert lines[1] == (
+        "  bfloat16: attention 1.8 GB, experts 58.0 GB, router 25.2 MB, norms 0.4 MB, embedding 0.6 GB, lm head 0.6 GB"
+    )
+    # 80 GB less 61,064,245,248 of weights and 209,715,200 of buffers hold 93 sequences of 2,048 · 98,304 bytes
+    assert lines[2] == (
+        "  H100 (80.0 GB): fits; at most 93 requests of 2,048 tokens at once, or 40,960 tokens each at this concurrency"
+    )
+    _, out, _ = run_main("fit", file, "--device", "L40S")
+    assert out.splitlines()[2].startswith("  L40S (48.0 GB): does not fit; needs at least 2 of these (TP 2 × DP 1, 31.")
+    found = json.loads(run_main("fit", file, "--device", "L40S", "--json")[1])
+    assert found["device"]["memory_bytes"] == 48 * 10**9
+    assert found["runs"][0]["least"]["devices"] == 2
+    assert found["runs"][0]["least"]["layout"] == {"tp": 2, "dp": 1, "nodes": 1}
+    assert (found["runs"][0]["longest_context"], found["deployment"]["fits"]) == (0, False)
+
+
+def test_fit_refuses_a_device_that_it_does_not_know(run_main, experiment_file):
+    code, _, messages = run_main("fit", experiment_file(), "--device", "V900")
+    assert (code, messages) == (
+        2, ["--device: 'V900' is not one of H100, H200, B200, MI300X, A100, L40S"]
+    )  # fmt: skip
+
+
+def test_fit_answers_for_deployments_that_this_version_does_not_measure(run_main, experiment_file):
+    parallel = {"layout": {"tp": 2, "dp": 2}, "redundant_experts": 4}
+    code, out, _ = run_main("fit", experiment_file(parallel=parallel, kernels={"quantization": "fp8"}), "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert found["deployment"]["formats"]["experts"] == "fp8"
+    assert found["deployment"]["parts"]["experts"] == 4 * (8 + 4) // 4 * (3 * 64 * 32 + 3 * 4)
+    assert found["refused"].startswith("base.kernels.quantization: 'fp8' is not built yet")
+
+
+def test_fit_reads_a_config_file_as_it_is(run_main, tiny_config, tmp_path):
+    code, out, _ = run_main("fit", tiny_config, "--json")
+    assert code == 0
+    assert json.loads(out)["runs"][0]["condition"] == "8×conversation"
+    plain = tmp_path / "config"
+    plain.write_text(tiny_config.read_text())
+    again = json.loads(run_main("fit", plain, "--json")[1])
+    assert again["deployment"]["parts"] == json.loads(out)["deployment"]["parts"]
+
+
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        ({"model_type": "llama", "hidden_size": 64}, "the config's model_type 'llama' is not one of qwen3_moe, "),
+        ({"architectures": ["LlamaForCausalLM"], "hidden_size": 64}, "the config has no model_type; a mixture-of-"),
+        ({"model_type": "olmoe", "hidden_size": 64}, "the config lacks num_hidden_layers, "),
+    ],
+)
+def test_fit_says_what_a_config_file_lacks(run_main, tmp_path, config, sentence):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    code, _, [message] = run_main("fit", path)
+    assert code == 2
+    assert message.startswith(f"base.model: '{path}': {sentence}")
+    assert "\n" not in message
+
+
+def test_fit_warns_of_lengths_beyond_the_models_context(run_main, experiment_file):
+    file = experiment_file(workload={"prompt_tokens": 5000})
+    _, out, _ = run_main("fit", file)
+    assert "Warning: The longest request has 5,003 tokens; tiny was made for 4,096." in out.splitlines()
+    assert len(json.loads(run_main("fit", file, "--json")[1])["warnings"]) == 1
 
 
 # --- the others

@@ -31,8 +31,7 @@ def conditions(**changes: Any) -> list[Condition]:
 
 
 def needs_bytes(condition: Condition, place: int = 0) -> int:
-    spec = condition.planned[place].spec
-    return capacity.fit_measurement(spec, None, tokens_per_sequence=condition.longest).total_bytes
+    return condition.fit(condition.planned[place].spec, None).total_bytes
 
 
 def test_variants_that_share_weights_are_counted_once() -> None:
@@ -113,3 +112,56 @@ def test_a_recording_is_read_once_and_by_its_name(tmp_path: Path) -> None:
 
 def test_runs_without_a_recording_need_none() -> None:
     assert recordings_of(conditions()[0].planned, {}) == {}
+
+
+MOONCAKE = """{"timestamp": 0, "input_length": 600, "output_length": 2, "hash_ids": [1, 2]}
+{"timestamp": 3000, "input_length": 600, "output_length": 1, "hash_ids": [1, 3]}
+"""
+
+
+def planned_condition(trace: Path, **workload: Any) -> Condition:
+    base = {"model": "olmoe-1b-7b", "workload": {"requests": 2, "trace": str(trace), "concurrency": 1} | workload}
+    experiment = Experiment.model_validate({"base": base}, context=Library(allow_paths=True))
+    return plan_condition(experiment.runs(), {}, allow_paths=True)
+
+
+def test_an_open_loop_arrives_as_recorded_or_at_a_rate(tmp_path: Path) -> None:
+    trace = tmp_path / "mine.jsonl"
+    trace.write_text(MOONCAKE)
+    closed = planned_condition(trace)
+    assert (closed.is_open, closed.units, closed.most_tokens) == (False, 3, 600)
+    recorded = planned_condition(trace, arrivals="trace", speedup=2.0)
+    assert (recorded.is_open, recorded.units, recorded.most_tokens) == (True, 2, 2048)
+    assert recorded.arrival_us().tolist() == [0, 1_500_000]
+    random = planned_condition(trace, arrivals="poisson", rate=5.0)
+    assert random.arrival_us()[0] == 0 < random.arrival_us()[1]
+    assert random.arrival_us().tolist() == random.arrival_us().tolist()
+    step = recorded.open_loop().next(0.0)
+    assert step is not None
+    assert (step.start_us, step.batch.prefill_tokens) == (0.0, 600)
+
+
+def test_a_trace_without_prefixes_can_not_reuse_any(tmp_path: Path) -> None:
+    trace = tmp_path / "mine.jsonl"
+    trace.write_text(MOONCAKE)
+    assert planned_condition(trace).prefixes is None
+    reusing = planned_condition(trace, prefix_reuse=True)
+    assert reusing.prefixes == [[1, 2], [1, 3]]
+    assert [batch.reused_tokens for batch in reusing.batches] == [0, 0, 512]
+    trace.write_text("arrival_s,prompt_tokens,output_tokens\n0,5,6\n1,5,6\n")
+    with pytest.raises(SpecError) as refused:
+        planned_condition(trace, prefix_reuse=True)
+    assert refused.value.field == "base.workload.prefix_reuse"
+    assert refused.value.message == "mine.jsonl: names no prefixes; only Mooncake's JSON lines do, as hash_ids"
+
+
+def test_a_request_beyond_the_kv_cache_is_refused_with_its_lengths(tmp_path: Path) -> None:
+    trace = tmp_path / "mine.jsonl"
+    trace.write_text(MOONCAKE)
+    assert len(planned_condition(trace, kv_tokens=601).batches) == 3
+    with pytest.raises(SpecError) as refused:
+        planned_condition(trace, kv_tokens=600)
+    assert str(refused.value) == (
+        "base.workload.kv_tokens: 600 tokens can't hold a request of 600 prompt and 2 output tokens; "
+        "it leaves 601 in the KV cache"
+    )

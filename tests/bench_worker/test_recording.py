@@ -97,7 +97,7 @@ def test_repeats_are_separate_passes_over_the_trace():
     once = record([TIMES, TIMES])
     for step in once.steps:
         made.add(step, outcome([[8] + [0] * 63]))
-    made.end_pass(once.passes[0], truncated=False)
+    made.end_pass(once.passes[0].batches, truncated=False)
     assert run(made).requests.e2e_ms == [1.62, 1.62]
 
 

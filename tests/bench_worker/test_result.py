@@ -25,7 +25,8 @@ def test_a_file_has_the_parts_of_schema_1():
     run = document["runs"][0]
     assert {"variant", "condition", "spec", "fit", "steps", "requests", "summary"} <= set(run)
     assert set(run["steps"]) == {
-        "index", "prefill_tokens", "decode_tokens", "step_us", "layer_us", "assignments", "dropped", "ranks"
+        "index", "prefill_tokens", "decode_tokens", "step_us", "layer_us", "assignments", "dropped", "ranks",
+        "start_us"
     }  # fmt: skip
     assert set(run["steps"]["ranks"][0]) == {"rank", "assignments", "rows", "stages_us", "idle_us", "bytes"}
 

@@ -1,6 +1,6 @@
 """Whole experiments on a small model: what is measured, in which order, and what is refused."""
 
-from itertools import count
+from itertools import count, pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -113,7 +113,7 @@ def test_a_wrong_result_is_reported_and_not_timed(experiment, monkeypatch):
 def test_it_is_refused_before_anything_is_allocated(experiment, monkeypatch):
     monkeypatch.setattr(environment, "available_bytes", lambda device: 10_000_000)
     monkeypatch.setattr(runner, "Network", None)  # would fail if it were made
-    with pytest.raises(DoesNotFit, match=r"measuring .*tiny\.json needs 0\.6 GB and the device has 0\.0 GB free"):
+    with pytest.raises(DoesNotFit, match=r"measuring .*tiny\.json needs 0\.5 GB and the device has 0\.0 GB free"):
         measure(experiment())
 
 
@@ -123,9 +123,7 @@ def test_networks_side_by_side_count_together(experiment):
             experiment({"field": "kernels.dtype", "values": ["float32", "bfloat16"]}).runs(), {}, False
         )
     ]
-    single = [
-        capacity.fit_measurement(run.spec, None, tokens_per_sequence=10).total_bytes for run in conditions[0].planned
-    ]
+    single = [conditions[0].fit(run.spec, None).total_bytes for run in conditions[0].planned]
     both = sum(single) - capacity.PROCESS_BYTES
     runner.refuse_what_does_not_fit(conditions, both)
     with pytest.raises(DoesNotFit):
@@ -186,12 +184,79 @@ def test_a_missing_trace_names_its_field(experiment):
 
 
 def test_a_schedule_that_is_too_long_names_its_field(experiment, monkeypatch):
-    def too_long(*args):
+    def too_long(*args, **kwargs):
         raise ValueError("the schedule has more than 5 entries")
 
     monkeypatch.setattr(planning, "closed_loop", too_long)
     with pytest.raises(SpecError, match=r"base\.workload\.requests: the schedule has more than 5 entries"):
         measure(experiment())
+
+
+def test_an_open_loop_runs_each_variant_by_its_own_clock(experiment):
+    """Requests come 40 virtual seconds apart, so the engine waits for each; latencies don't count the waiting."""
+    workload = {"arrivals": "trace", "speedup": 1e-3, "requests": 3}
+    vary = {"field": "routing.top_k", "values": [1, 2]}
+    result, report = measure(experiment(vary, workload=workload, measure={"repeats": 2}))
+    for run in result.runs:
+        assert run.summary.rounds == 2
+        assert any("whole rounds (2 of each)" in note for note in run.notes)
+        steps, requests = run.steps, run.requests
+        assert len(requests.ttft_ms) == 2 * 3
+        first, second = steps.start_us[: len(steps.start_us) // 2], steps.start_us[len(steps.start_us) // 2 :]
+        assert first[0] == second[0] == 0.0
+        for starts in (first, second):
+            assert all(a < b for a, b in pairwise(starts))
+        took = np.array(steps.step_us[: len(first)])
+        idle_us = np.diff(first) - took[:-1]
+        assert (idle_us > -0.01).all()
+        assert requests.arrival_ms[:3] == requests.arrival_ms[3:]
+        assert max(requests.e2e_ms) < sum(steps.step_us) / 1000
+    done = [(d, t) for phase, d, t, *_ in report.phases if phase == "measure"]
+    assert done[-1] == (2 * 2 * 3, 2 * 2 * 3)
+
+
+def test_an_open_loop_that_can_not_keep_up_counts_from_the_intended_arrival(experiment):
+    """All come within a microsecond, two at a time are served: the later wait for the earlier."""
+    workload = {"arrivals": "poisson", "rate": 1_000_000.0, "requests": 6}
+    result, _ = measure(experiment(workload=workload))
+    requests = result.runs[0].requests
+    assert max(requests.arrival_ms) < 0.1
+    assert requests.ttft_ms[4] > requests.e2e_ms[0] > 0
+
+
+def test_an_open_loop_that_is_cut_is_truncated_and_leaves_time_for_the_next_variant(experiment, ticking):
+    vary = {"field": "routing.top_k", "values": [1, 2]}
+    workload = {"arrivals": "poisson", "rate": 1.0, "requests": 100}
+    result, report = measure(
+        experiment(vary, workload=workload, measure={"max_seconds": 1.0, "warmup_steps": 0}),
+    )
+    assert [run.summary.truncated for run in result.runs] == [True, True]
+    counts = [len(run.steps.index) for run in result.runs]
+    assert counts[0] == pytest.approx(counts[1], abs=4)
+    assert report.phases[-1][0] == "measure"
+
+
+def test_a_kv_cache_that_runs_out_preempts_and_says_how_often(experiment):
+    workload = {"kv_tokens": 14, "limits": {"ttft_ms": 1e-6}}
+    result, _ = measure(experiment(workload=workload))
+    summary, notes = result.runs[0].summary, result.runs[0].notes
+    assert summary.preemptions > 0
+    assert f"The KV cache held 14 tokens: preempted {summary.preemptions} times" in " ".join(notes)
+    assert summary.goodput_per_s == 0.0
+    assert any(note.startswith("Goodput is 0: no request met all limits.") for note in notes)
+    assert len(result.runs[0].requests.ttft_ms) == 5
+
+
+def test_prefixes_of_a_mooncake_trace_are_reused_when_asked(experiment, tmp_path):
+    trace = tmp_path / "mine.jsonl"
+    row = '{{"timestamp": {0}, "input_length": 520, "output_length": 2, "hash_ids": [1, {0}]}}\n'
+    trace.write_text("".join(map(row.format, range(2, 5))))
+    workload = {"trace": str(trace), "requests": 3, "max_batch_tokens": 1024, "output_tokens": 2}
+    workload["prefix_reuse"] = True
+    result, _ = measure(experiment(workload=workload, conditions=[{"concurrency": 1}]))
+    assert result.runs[0].summary.prefix_hit_rate == pytest.approx(2 * 512 / (3 * 520))
+    assert result.runs[0].steps.prefill_tokens == [520, 0, 8, 0, 8, 0]
+    assert result.runs[0].requests.prompt_tokens == [520] * 3
 
 
 def test_the_moe_layer_alone_can_be_measured(experiment):

@@ -5,9 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_worker.serving import RequestMetrics, output_tokens_per_s, request_metrics
+from bench_worker.serving import (
+    LatencyLimits,
+    RequestMetrics,
+    Timeline,
+    output_tokens_per_s,
+    request_metrics,
+    span_s,
+)
 from bench_worker.workload.requests import Request
-from bench_worker.workload.schedule import closed_loop
+from bench_worker.workload.schedule import Limits, OpenLoop, closed_loop
 
 
 def requests_of(*lengths):
@@ -71,6 +78,56 @@ def test_throughput_counts_every_output_token_over_the_whole_span():
     assert output_tokens_per_s(THREE[:2], STEP_US[:2]) == pytest.approx(4 / 0.006)
     assert output_tokens_per_s(THREE, STEP_US, [10_000, 20_000, 30_000, 34_000]) == pytest.approx(8 / 0.026)
     assert output_tokens_per_s([], []) == 0
+
+
+def test_an_open_loop_behind_schedule_counts_from_the_intended_arrival():
+    """One slot, steps of 10 ms. Request 0 holds it until 20 ms; 1 was meant to come at 2 ms and gets its only token at
+    30, 28 ms later, although its step began at 20; 2 comes at 45 ms, into an idle engine, and takes its 10."""
+    arrival_us = [0, 2_000, 45_000]
+    loop, batches, starts, now = OpenLoop(requests_of((2, 2), (2, 1), (2, 1)), arrival_us, Limits(1, 8)), [], [], 0.0
+    while (step := loop.next(now)) is not None:
+        batches.append(step.batch)
+        starts.append(step.start_us)
+        now = step.start_us + 10_000
+    assert starts == [0, 10_000, 20_000, 45_000]
+    timeline = Timeline(batches, [10_000] * 4, starts, arrival_us)
+    assert request_metrics(*timeline) == [
+        RequestMetrics(0, 0.0, 10.0, 10.0, [10.0], 20.0, 2, 2),
+        RequestMetrics(1, 2.0, 28.0, None, [], 28.0, 2, 1),
+        RequestMetrics(2, 45.0, 10.0, None, [], 10.0, 2, 1),
+    ]
+    assert span_s(timeline) == pytest.approx(0.055)
+
+
+def test_requests_that_arrive_at_once_share_their_arrival():
+    batches = closed_loop(requests_of((2, 1), (2, 1), (2, 1)), 3, 4)
+    assert [(m.arrival_ms, m.ttft_ms) for m in request_metrics(batches, [1000, 1000])] == [(0, 1), (0, 1), (0, 2)]
+
+
+def test_a_preempted_request_has_one_first_token_and_its_own_lengths():
+    """Request 1 yields in steps 0 and 1, is preempted in 2, and yields again in 5 and 6."""
+    batches = closed_loop(requests_of((4, 5), (4, 4)), 2, 16, kv_tokens=10)
+    assert request_metrics(batches, [1000] * 7)[1] == RequestMetrics(
+        1, 0.0, 1.0, 2.0, [1.0, 4.0, 1.0], 7.0, 4, 4
+    )  # fmt: skip
+
+
+def test_reused_tokens_belong_to_the_prompt():
+    batches = closed_loop(requests_of((600, 1), (1100, 2)), 1, 2048, prefixes=[[1, 2], [1, 3, 4]])
+    assert [m.prompt_tokens for m in request_metrics(batches, [1.0] * 3)] == [600, 1100]
+    assert batches[1].prefill_tokens == 1100 - 512
+
+
+def test_a_request_is_content_within_all_limits():
+    one = RequestMetrics(0, 0.0, 200.0, 50.0, [50.0], 250.0, 1, 2)
+    assert LatencyLimits().met_by(one)
+    assert LatencyLimits(ttft_ms=200, tpot_ms=50, e2e_ms=250).met_by(one)
+    for limits in ({"ttft_ms": 199.9}, {"tpot_ms": 49.9}, {"e2e_ms": 249.9}):
+        assert not LatencyLimits(**limits).met_by(one)
+
+
+def test_a_single_token_has_no_time_per_token_to_exceed():
+    assert LatencyLimits(tpot_ms=0.001).met_by(RequestMetrics(0, 0.0, 5.0, None, [], 5.0, 1, 1))
 
 
 @pytest.mark.parametrize("measure", [request_metrics, output_tokens_per_s])

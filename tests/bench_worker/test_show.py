@@ -3,7 +3,7 @@
 import pytest
 
 from bench_worker.errors import SpecError
-from bench_worker.result import Check, Result
+from bench_worker.result import Check, Result, TailSteps
 from bench_worker.show import overview, part, read_result
 from tests.bench_worker.make import made_result, made_run
 
@@ -21,6 +21,19 @@ def test_the_overview_has_machine_check_steps_and_stages():
         "  step 0.00 ms (scaled, median of 1)",
         "  route                   0.002 ms   100.0% of the step",
     ]
+
+
+def test_what_users_feel_stands_below_the_stages_with_the_steps_behind_each_p95():
+    ttft = TailSteps(request=41, value_ms=1.0, steps=[3, 4, 5], reason="prefill of request 7 in the way")
+    run = made_run()
+    run.summary.tails, run.summary.requests_per_s = {"ttft_ms": ttft}, 2.5
+    assert overview(made_result(run)).splitlines()[5:] == [
+        "  TTFT p50 1.0 ms, p95 1.0 ms (3 steps: prefill of request 7 in the way)",
+        "  2.50 requests a second",
+    ]
+    run.summary.goodput_per_s, ttft.steps = 0.25, [3]
+    assert "(1 step: prefill of request 7 in the way)" in overview(made_result(run))
+    assert overview(made_result(run)).endswith("  2.50 requests a second, 0.25 within the limits")
 
 
 def test_a_run_without_times_shows_why():

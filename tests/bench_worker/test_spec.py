@@ -54,6 +54,10 @@ EXAMPLE = {
             "prompt_tokens": None,
             "output_tokens": None,
             "max_batch_tokens": 2048,
+            "speedup": None,
+            "kv_tokens": None,
+            "prefix_reuse": False,
+            "limits": {"ttft_ms": None, "tpot_ms": None, "e2e_ms": None},
             "seed": 0,
         },
     },
@@ -274,11 +278,11 @@ def test_a_value_that_only_its_variant_has_is_blamed_on_vary():
 
 
 def test_a_value_that_only_its_condition_has_is_blamed_on_the_condition():
-    conditions = [{"concurrency": 8}, {"concurrency": 4096}, {"prompt_tokens": 4096, "output_tokens": 1}]
+    conditions = [{"concurrency": 8}, {"concurrency": 4096}, {"rate": 2.0}]
     vary = {"field": "kernels.fusion", "values": ["none", "gate_up"]}
     assert errors({"base": OLMOE, "vary": vary, "conditions": conditions}) == [
         "conditions.1.concurrency: 4096 is above max_batch_tokens (2048); a step decodes one token each",
-        "conditions.2.prompt_tokens: prompt and output together have 4,097 tokens; olmoe-1b-7b holds 4,096",
+        "conditions.2.rate: 2.0 has no use with closed; leave it empty, or set arrivals to poisson",
     ]
 
 

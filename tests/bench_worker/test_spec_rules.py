@@ -37,7 +37,6 @@ def test_a_plain_configuration_has_no_problem():
         ("parallel.mode", "virtual", "single"),
         ("parallel.placement", "eplb", "contiguous"),
         ("kernels.quantization", "fp8", "none"),
-        ("workload.arrivals", "poisson", "closed"),
     ],
 )
 def test_what_is_not_built_is_refused_by_name(path, value, runs):
@@ -57,7 +56,8 @@ def test_only_known_values_are_listed_as_not_built_and_some_are_built(path):
         ("parallel.layout.nodes", 2, "2 is not allowed; several ranks are not built yet, use 1"),
         ("parallel.redundant_experts", 4, "4 is not allowed; redundant experts are not built yet, use 0"),
         ("parallel.topology", "ib", "'ib' has no use yet in this version; leave it empty"),
-        ("workload.rate", 2.5, "2.5 has no use yet in this version; leave it empty"),
+        ("workload.rate", 2.5, "2.5 has no use with closed; leave it empty, or set arrivals to poisson"),
+        ("workload.speedup", 2.0, "2.0 has no use with closed; leave it empty, or set arrivals to trace"),
     ],
 )
 def test_a_setting_that_would_do_nothing_is_refused(path, value, sentence):
@@ -159,16 +159,49 @@ def test_attention_that_can_not_be_measured_says_how_to_go_on():
     assert problems(model="qwen3.6-35b-a3b", kernels={"attention": False}) == []
 
 
-@pytest.mark.parametrize(
-    ("prompt", "output", "field"),
-    [(4096, 1, "prompt_tokens"), (1, 4096, "output_tokens"), (None, 4097, "output_tokens"),
-     (4097, None, "prompt_tokens")],
-)  # fmt: skip
-def test_a_sequence_must_fit_the_models_context(prompt, output, field):
-    assert problems(workload={"prompt_tokens": prompt, "output_tokens": output}) == [
-        f"workload.{field}: prompt and output together have 4,097 tokens; olmoe-1b-7b holds 4,096"
+def test_a_sequence_beyond_the_models_context_can_be_measured():
+    """It is warned of where the result and the memory are told."""
+    assert problems(workload={"prompt_tokens": 4096, "output_tokens": 1}) == []
+
+
+def test_requests_that_come_at_a_rate_need_one():
+    assert problems(workload={"arrivals": "poisson"}) == [
+        "workload.rate: is missing; poisson arrivals have a rate, in requests a second"
     ]
-    assert problems(workload={"prompt_tokens": 4095, "output_tokens": 1}) == []
+    assert problems(workload={"arrivals": "poisson", "rate": 0.5}) == []
+    assert problems(workload={"arrivals": "trace"}) == problems(workload={"arrivals": "trace", "speedup": 8.0}) == []
+
+
+def test_an_open_loop_needs_whole_steps():
+    assert problems(workload={"arrivals": "trace"}, kernels={"attention": False}) == [
+        "workload.arrivals: 'trace' needs the time of whole steps; set kernels.attention to true, or use closed"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("workload", "sentence"),
+    [
+        ({"trace": "code"},
+         "True has no use with code, whose prompts share nothing; use a trace with hash_ids, or false"),
+        ({"trace": "mine"},
+         "True has no use with mine: a kept trace has no hash_ids; name its file on the command line"),
+        ({"trace": "mine.jsonl", "prompt_tokens": 5},
+         "True has no use with prompts of one length; leave prompt_tokens empty, or use false"),
+    ],
+)  # fmt: skip
+def test_prefixes_are_reused_only_where_prompts_share_any(workload, sentence):
+    library = Library(traces=frozenset(["mine"]), allow_paths=True)
+    assert problems(library, workload={"prefix_reuse": True, **workload}) == [f"workload.prefix_reuse: {sentence}"]
+    assert problems(library, workload={"prefix_reuse": True, "trace": "mine.jsonl"}) == []
+
+
+def test_a_kv_cache_holds_at_least_one_request():
+    fixed = {"prompt_tokens": 1000, "output_tokens": 25}
+    assert problems(workload={"kv_tokens": 1024, **fixed}) == []
+    assert problems(workload={"kv_tokens": 1023, **fixed}) == [
+        "workload.kv_tokens: 1,023 tokens can't hold a request of 1,000 prompt and 25 output tokens; "
+        "it leaves 1,024 in the KV cache"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from bench_worker.workload.schedule import closed_loop
 CPU = torch.device("cpu")
 
 
-def layouts(requests, concurrency, max_batch_tokens):
+def layouts(requests, concurrency, max_batch_tokens, **options):
     slots = Slots(concurrency)
-    return [slots.layout(batch, CPU) for batch in closed_loop(requests, concurrency, max_batch_tokens)]
+    return [slots.layout(batch, CPU) for batch in closed_loop(requests, concurrency, max_batch_tokens, **options)]
 
 
 def test_two_requests_and_a_third_that_takes_a_freed_slot():
@@ -43,3 +43,14 @@ def test_one_request_is_a_single_prompt():
     assert layout.yielding.tolist() == [2]
     (segment,) = layout.segments
     assert (segment.slot, segment.start, segment.length, segment.context) == (0, 0, 3, 0)
+
+
+def test_a_preempted_request_gives_its_slot_back_and_takes_a_new_one():
+    """Request 1 is preempted in step 2 and comes back in step 5, in the slot that 0 had until then."""
+    steps = layouts([Request(0, 4, 5), Request(0, 4, 4)], 2, 16, kv_tokens=10)
+    assert [step.segments for step in steps[1:3]] == [
+        [Segment(0, 0, 1, 4, 0), Segment(1, 1, 1, 4, 1)],
+        [Segment(0, 0, 1, 5, 0)],
+    ]
+    assert steps[5].segments == [Segment(0, 0, 6, 0, 1)]
+    assert steps[5].position.tolist() == [0, 1, 2, 3, 4, 5]

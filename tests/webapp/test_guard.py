@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -74,16 +73,17 @@ def test_the_command_is_asked_to_end_when_the_leash_closes() -> None:
     assert (end.code, end.stopped) == (130, "asked")
 
 
-def test_a_deaf_command_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In this process, to shorten its patience; a pipe whose other end is closed is a leash let go."""
-    monkeypatch.setattr(guard, "PATIENCE_S", 0.3)
-    monkeypatch.setattr(guard.processes, "adopt_orphans", lambda: None)
-    leash, other_end = os.pipe()
-    os.close(other_end)
+IMPATIENT = (
+    "import os, sys; from webapp import guard; guard.PATIENCE_S = 0.3; leash, end = os.pipe(); os.close(end)\n"
+    "print(guard.run([sys.executable, '-c', sys.argv[1]], guard.Limits(60, 10**10), leash).stopped)"
+)
+
+
+def test_a_deaf_command_is_killed() -> None:
+    """A guard without much patience, whose leash was let go."""
     deaf = "import signal; signal.signal(15, signal.SIG_IGN); signal.pause()"
-    end = guard.run([sys.executable, "-c", deaf], WIDE, leash)
-    os.close(leash)
-    assert end.stopped == "asked"
+    command = [sys.executable, "-c", IMPATIENT, deaf]
+    assert subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout == "asked\n"
 
 
 def test_too_long_is_stopped() -> None:

@@ -91,3 +91,8 @@ def test_a_full_disk_is_said_and_ends_nothing(product, tmp_path, said, clock, mo
     assert said.pop() == f"What runs can't be written down in {tmp_path}: No space left on device"
     assert running.start_again_at is None
     running.process.wait()
+
+
+def test_what_web_and_worker_leave_behind_lies_where_the_next_start_tidies_up(product):
+    web, worker, _ = product._programs()
+    assert web.env["TMPDIR"] == worker.env["TMPDIR"] == str(product.scratch)

@@ -31,8 +31,10 @@ class Column:
 
 
 def flatten(steps: result.Steps) -> list[Column]:
-    """The columns of ``steps``: stages by their names, byte counts as ``bytes.<domain>``."""
-    columns = [Column(None, name, list(getattr(steps, name))) for name in STEP_COLUMNS]
+    """The columns that ``steps`` has: stages by their names, byte counts as ``bytes.<domain>``."""
+    columns = [
+        Column(None, name, list(values)) for name in STEP_COLUMNS if (values := getattr(steps, name)) is not None
+    ]
     for rank in steps.ranks:
         columns += [Column(rank.rank, name, list(getattr(rank, name))) for name in RANK_COLUMNS]
         columns += [Column(rank.rank, stage, list(times)) for stage, times in rank.stages_us.items()]

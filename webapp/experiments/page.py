@@ -15,6 +15,7 @@ from bench_worker.strategies import NON_CAUSAL
 from bench_worker.workload.generators import GENERATORS
 from webapp.experiments import export, fingerprints, kernel_page, kernels, machines, present, routing
 from webapp.experiments.models import HELD, Experiment, Kind, Machine, State
+from webapp.ui import heat
 
 RECENT = 8
 #: A machine that has been silent for longer is left to the machines' own page.
@@ -129,6 +130,7 @@ def detail(row: Experiment, chosen: str = "", corner: str = "") -> dict[str, Any
         "file": export.experiment_json(row).decode(),
         "command": command(row),
         "trace_file": imported_trace(row),
+        "recordings": recordings(row),
         "non_causal": non_causal,
         "non_causal_why": NON_CAUSAL,
     }
@@ -162,14 +164,24 @@ def table(row: Experiment) -> dict[str, Any]:
 
 def command(row: Experiment) -> str:
     """What measures the same again without this product, next to the downloaded files."""
-    traces = " --traces ." if imported_trace(row) else ""
-    return f"python -m bench_worker run experiment-{row.pk}.json --out result-{row.pk}.json{traces}"
+    library = f"{' --traces .' if imported_trace(row) else ''}{' --recordings .' if recordings(row) else ''}"
+    return f"python -m bench_worker run experiment-{row.pk}.json --out result-{row.pk}.json{library}"
 
 
 def imported_trace(row: Experiment) -> str | None:
     """The imported trace that it reads, or None where its trace is built in."""
     name: str = row.document["base"]["workload"]["trace"]
     return None if name in GENERATORS else name
+
+
+def recordings(row: Experiment) -> list[str]:
+    """The recordings that it replays, as base or as a value that varies."""
+    asked, vary = [row.document["base"]["load"]["recording"]], row.document["vary"]
+    if vary and vary["field"] == "load.recording":
+        asked += vary["values"]
+    elif vary and vary["field"] == "load":
+        asked += [value.get("recording") for value in vary["values"]]
+    return sorted({name for name in asked if name is not None})
 
 
 def _done(row: Experiment, chosen: str, non_causal: Container[str]) -> dict[str, Any]:
@@ -212,7 +224,7 @@ def _routed(row: Experiment, variants: list[str], corners: list[str], corner: st
     if len(variants) > 1:
         runs = runs.filter(condition=chosen)
     found = routing.section(runs.values(*routing.READ), corners, chosen, by_corner=len(variants) == 1)
-    return {"routing": found, "heat_levels": routing.LEVELS}
+    return {"routing": found, "heat_levels": heat.LEVELS}
 
 
 def _queued(row: Experiment) -> dict[str, Any]:

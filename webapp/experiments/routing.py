@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,15 +14,13 @@ import numpy as np
 from bench_worker.result import RoutingOutcome, Summary
 from bench_worker.spec import label
 from bench_worker.strategies import STRATEGIES
-from webapp.ui.formatting import number, percent
+from webapp.ui import heat
+from webapp.ui.formatting import percent
+from webapp.ui.heat import Map
 from webapp.ui.pictures import Bar
 
 #: What `section` reads of a run.
 READ = ("variant", "condition", "spec", "summary", "routing", "expert_assignments")
-#: Levels of a heat map: an expert's load in even shares (the load of all / E), to the nearest power of two.
-LEVELS = ("none", "¼ or less", "½", "an even share", "2×", "4×", "8× or more")
-#: More experts, or more columns, than this can't be told apart in a heat map.
-MAX_EXPERTS, MAX_COLUMNS = 128, 64
 #: Numbers of experts a token that have a bar each; above, one for each power of two.
 SINGLE = 16
 #: So many rows of a section are drawn; all of them stand in its tables.
@@ -40,15 +37,6 @@ class Bin(NamedTuple):
     @property
     def name(self) -> str:
         return f"{self.low:,}" if self.low == self.high else f"{self.low:,}–{self.high:,}"
-
-
-class Map(NamedTuple):
-    """The load of the experts over something else. ``levels`` int [E, …] of `LEVELS`; ``label`` says it in words,
-    ``caption`` what the rows and columns are."""
-
-    levels: np.ndarray
-    label: str
-    caption: str
 
 
 @dataclass(frozen=True)
@@ -171,14 +159,6 @@ def section(runs: Iterable[Mapping[str, Any]], corners: Sequence[str], chosen: s
     return Section(rows, [] if by_corner else list(corners), chosen)
 
 
-def levels(load: np.ndarray) -> np.ndarray:
-    """The level of each cell, by `LEVELS`, of a ``load`` [N, E], as int [E, N]: each of the N by its own even share."""
-    even = load.mean(axis=1, keepdims=True)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        nearest = np.round(np.log2(load / even))
-    return np.where(load > 0, np.clip(nearest, -2, 3) + 3, 0).astype(int).T
-
-
 def per_token(counts: Sequence[int], most: int) -> list[Bin]:
     """Bins of how many experts a token got, up to ``most``: one a number to `SINGLE`, then one a power of two."""
     highs = list(range(min(most, SINGLE) + 1))
@@ -201,29 +181,8 @@ def _maps(run: Mapping[str, Any], outcome: RoutingOutcome) -> list[Map]:
     where = f"{run['variant']} at {run['condition']}"
     over_time, by_layer = np.array(outcome.expert_assignments_over_time), np.array(run["expert_assignments"])
     steps = run["summary"]["step_us"]["samples"]
-    maps = [_map(over_time, "step", steps, outcome.steps_per_group, where)]
-    return [*maps, _map(by_layer, "layer", len(by_layer), 1, where)] if len(by_layer) > 1 else maps
-
-
-def _map(load: np.ndarray, noun: str, count: int, group: int, where: str) -> Map:
-    """Of a ``load`` [N, E] over ``count`` steps or layers, ``group`` in each of the N. Neighbours share a cell where
-    there are too many: columns their sum, experts the larger level."""
-    num_experts, total = load.shape[1], load.sum(axis=0)
-    experts, columns = ceil(num_experts / MAX_EXPERTS), ceil(len(load) / MAX_COLUMNS)
-    together = np.add.reduceat(load, range(0, len(load), columns), axis=0)
-    cells = np.maximum.reduceat(levels(together), range(0, num_experts, experts), axis=0)
-    idle = int((total == 0).sum())
-    return Map(
-        levels=cells,
-        label=f"Load of {num_experts} experts by {noun}, {where}: the hottest has {number(total.max() / total.mean())} "
-        f"times an even share, {idle or 'none'} {'gets' if idle == 1 else 'get'} nothing.",
-        caption=f"{num_experts} experts, top to bottom{_of_each(experts, 'the hottest of each')}; {count:,} "
-        f"{noun}{'s' if count > 1 else ''}, left to right{_of_each(columns * group, 'a column for each')}",
-    )
-
-
-def _of_each(number: int, words: str) -> str:
-    return f", {words} {number}" if number > 1 else ""
+    maps = [heat.map_of(over_time, "step", steps, outcome.steps_per_group, where)]
+    return [*maps, heat.map_of(by_layer, "layer", len(by_layer), 1, where)] if len(by_layer) > 1 else maps
 
 
 def _words(found: Bin, noun: str) -> str:

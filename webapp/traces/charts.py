@@ -40,7 +40,7 @@ def slot_labels(found: Arrivals) -> list[str]:
 
 
 def slot(seconds: float) -> str:
-    """A time in a trace: as a person waits for it, but exact below a minute."""
+    """A time in a trace, exact below an hour."""
     if seconds >= 60:
         minutes, rest = divmod(round(seconds), 60)
         return f"{span(minutes * 60)} {rest}\N{NO-BREAK SPACE}s" if rest and minutes < 60 else span(seconds)

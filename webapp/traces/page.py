@@ -11,6 +11,7 @@ from bench_worker.workload.generators import GENERATORS
 from webapp.traces import charts, recording_store
 from webapp.traces.models import Recording, Trace
 from webapp.traces.uploads import RecordingForm, TraceForm
+from webapp.ui import heat
 
 #: Experiments that a page names of those that use an entry.
 RECENT = 8
@@ -87,6 +88,8 @@ def recording(entry: Recording) -> dict[str, Any]:
     return {
         "recording": entry,
         "layers": layers,
+        "map": heat.map_of(counts, "layer", len(layers), 1, entry.name),
+        "heat_levels": heat.LEVELS,
         "chart": charts.imbalance_bars(entry.layers, entry.imbalance),
         "most": max(entry.imbalance),
         "least": min(entry.imbalance),

@@ -28,8 +28,8 @@ from webapp.ui.formatting import size
 if TYPE_CHECKING:
     from webapp.accounts.models import User
 
-#: What reading one recording may take.
-LIMITS = Limits(seconds=120.0, bytes=1_500_000_000)
+#: What reading one recording may take: enough for every file that is read at all.
+LIMITS = Limits(seconds=120.0, bytes=2_000_000_000)
 #: Bytes of a recording in its compact form.
 MAX_BYTES = 64_000_000
 #: Several at once could take several times the memory.

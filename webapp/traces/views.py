@@ -29,20 +29,14 @@ def trace_list(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def new_trace(request: HttpRequest) -> HttpResponse:
     """Import a trace; its address alone shows the list."""
-    if request.method != "POST":
-        return redirect("traces:list")
-    form = TraceForm(request.POST, request.FILES)
-    return _imported(request, form) or _refused(request, "trace_form", form)
+    return _new(request, "trace_form", TraceForm)
 
 
 @takes_up_to(MAX_RECORDING_BYTES)
 @require_http_methods(["GET", "HEAD", "POST"])
 def new_recording(request: HttpRequest) -> HttpResponse:
     """Import a recording; its address alone shows the list."""
-    if request.method != "POST":
-        return redirect("traces:list")
-    form = RecordingForm(request.POST, request.FILES)
-    return _imported(request, form) or _refused(request, "recording_form", form)
+    return _new(request, "recording_form", RecordingForm)
 
 
 @require_safe
@@ -82,6 +76,13 @@ def delete_trace(request: HttpRequest, name: str) -> HttpResponse:
 @require_POST
 def delete_recording(request: HttpRequest, name: str) -> HttpResponse:
     return _deleted(request, get_object_or_404(Recording.objects.described(), name=name))
+
+
+def _new(request: HttpRequest, kind: str, form_class: type[TraceForm] | type[RecordingForm]) -> HttpResponse:
+    if request.method != "POST":
+        return redirect("traces:list")
+    form = form_class(request.POST, request.FILES)
+    return _imported(request, form) or _refused(request, kind, form)
 
 
 def _imported(request: HttpRequest, form: ImportForm) -> HttpResponse | None:

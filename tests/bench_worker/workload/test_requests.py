@@ -12,6 +12,7 @@ from bench_worker.workload.requests import (
     TraceError,
     load,
     longest_sequence,
+    read_prefixes,
     read_trace,
     with_lengths,
     write_trace,
@@ -329,3 +330,40 @@ def test_lengths_can_be_overridden_one_by_one():
 def test_the_longest_sequence_counts_prompt_and_output():
     assert longest_sequence(REQUESTS) == 23
     assert longest_sequence([]) == 0
+
+
+# Prefixes
+
+
+def test_prefixes_are_the_hashes_of_mooncakes_blocks(trace):
+    path = trace(
+        '\n{"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [0, 1]}\n\n'
+        '{"timestamp": 1, "input_length": 512, "output_length": 5, "hash_ids": [0, 7, 9]}\n'
+    )
+    assert read_prefixes(path, 1) == [[0, 1]]
+    assert read_prefixes(path, 9) == [[0, 1], [0, 7, 9]]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (PLAIN, "mine: names no prefixes; only Mooncake's JSON lines do, as hash_ids"),
+        (
+            '{"timestamp": 0, "input_length": 600, "output_length": 5}\n',
+            "mine, line 1: hash_ids is None; it must be a list of whole numbers",
+        ),
+        (
+            '{"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [0, "1"]}\n',
+            "mine, line 1: hash_ids is [0, '1']; it must be a list of whole numbers",
+        ),
+        (
+            '\n{"timestamp": 0, "input_length": 1025, "output_length": 5, "hash_ids": [0, 1]}\n',
+            "mine, line 2: has 2 hash_ids; its prompt of 1,025 tokens has 3 blocks of 512",
+        ),
+        ("", "mine: is empty"),
+    ],
+)
+def test_a_trace_without_usable_prefixes_says_why(trace, content, sentence):
+    with pytest.raises(TraceError) as caught:
+        read_prefixes(trace(content), 5, "mine")
+    assert str(caught.value) == sentence

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bench_worker.workload import schedule as module
 from bench_worker.workload.generators import generate
 from bench_worker.workload.requests import Request, read_trace
-from bench_worker.workload.schedule import Entry, closed_loop
+from bench_worker.workload.schedule import Entry, Limits, OpenLoop, closed_loop
 
 AZURE = Path(__file__).resolve().parents[3] / ".." / "shared" / "data" / "requests" / "azure_llm_2023_conv.csv"
 
@@ -238,3 +238,79 @@ def test_every_token_of_the_real_trace_is_computed_once(concurrency):
     if not AZURE.exists():
         pytest.skip(f"needs the Azure trace shared/data/requests/{AZURE.name}")
     check_conservation(list(itertools.islice(read_trace(AZURE), 64)), concurrency, 2048)
+
+
+# Open loop: requests come at their own time, in µs
+
+
+def open_steps(loop, took):
+    """(start, entries, arrivals) of every step, each taking ``took`` µs."""
+    found, now = [], 0.0
+    while (started := loop.next(now)) is not None:
+        found.append((started.start_us, steps([started.batch])[0], started.batch.arrivals.tolist()))
+        now = started.start_us + took
+    return found
+
+
+def test_an_engine_that_has_nothing_to_do_waits_for_the_next_request():
+    loop = OpenLoop(requests_of((3, 2), (2, 1)), [5.0, 100.0], Limits(4, 8))
+    assert open_steps(loop, took=10.0) == [
+        (5.0, [(0, 3, 0, 0)], [0]),
+        (15.0, [(0, 0, 1, 3)], []),
+        (100.0, [(1, 2, 0, 0)], [1]),
+    ]
+
+
+def test_requests_that_come_during_a_step_join_the_next_and_wait_where_all_slots_are_taken():
+    """Steps of 10 µs. Requests 1 and 2 come together in the first; only one more may be in flight."""
+    loop = OpenLoop(requests_of((3, 3), (2, 1), (2, 1)), [0.0, 4.0, 4.0], Limits(2, 8))
+    assert open_steps(loop, took=10.0) == [
+        (0.0, [(0, 3, 0, 0)], [0]),
+        (10.0, [(0, 0, 1, 3), (1, 2, 0, 0)], [1, 2]),
+        (20.0, [(0, 0, 1, 4), (2, 2, 0, 0)], []),
+    ]
+
+
+def test_an_open_loop_behind_its_arrivals_serves_them_in_order():
+    loop = OpenLoop(requests_of(*[(2, 1)] * 4), [0.0, 1.0, 2.0, 3.0], Limits(1, 8))
+    assert loop.next(0.0).batch.entries == [Entry(0, 2, 0, 0)]
+    assert loop.finished == loop.arrived == 1
+    assert [step[1] for step in open_steps(loop, took=50.0)] == [[(index, 2, 0, 0)] for index in (1, 2, 3)]
+    assert (loop.finished, loop.arrived) == (4, 4)
+
+
+def test_every_request_has_one_arrival():
+    with pytest.raises(ValueError, match=r"^there are 2 requests and 1 arrivals$"):
+        OpenLoop(requests_of((1, 1), (1, 1)), [0.0], Limits(1, 8))
+
+
+def test_a_bounded_schedule_that_is_too_long_is_refused_as_well(monkeypatch):
+    monkeypatch.setattr(module, "MAX_ENTRIES", 5)
+    with pytest.raises(ValueError, match="over 5 entries or"):
+        closed_loop(requests_of((8, 6)), 1, 8, kv_tokens=100)
+
+
+@pytest.mark.parametrize("concurrency", [64, 256])
+@pytest.mark.parametrize("kv_tokens", [None, 100_000])
+def test_the_whole_real_trace_is_served_within_every_limit(concurrency, kv_tokens):
+    """All 19,366 requests: each ends once with its own tokens; no step exceeds its tokens, its slots or the cache."""
+    if not AZURE.exists():
+        pytest.skip(f"needs the Azure trace shared/data/requests/{AZURE.name}")
+    requests = list(read_trace(AZURE))
+    assert len(requests) == 19_366
+    batches = closed_loop(requests, concurrency, 2048, kv_tokens=kv_tokens)
+    request, prefill, decode, context = np.concatenate([batch.table for batch in batches]).T
+    yields, ends = (np.concatenate([getattr(batch, name) for batch in batches]) for name in ("yields", "ends"))
+    sizes = [len(batch.table) for batch in batches]
+    starts = np.cumsum([0, *sizes[:-1]])
+    assert np.add.reduceat(prefill + decode, starts).max() <= 2048
+    assert max(sizes) <= concurrency
+    # What a step leaves in the cache.
+    assert kv_tokens is None or np.add.reduceat(prefill + decode + context, starts).max() <= kv_tokens
+    assert (np.bincount(request[ends], minlength=len(requests)) == 1).all()
+    outputs = np.array([r.output_tokens for r in requests])
+    assert (np.bincount(request[yields], minlength=len(requests)) == outputs).all()
+    recomputed = sum(batch.recomputed_tokens for batch in batches)
+    assert (recomputed > 0) == (kv_tokens is not None)
+    total = sum(r.prompt_tokens + r.output_tokens - 1 for r in requests)
+    assert prefill.sum() + decode.sum() == total + recomputed

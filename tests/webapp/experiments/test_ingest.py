@@ -35,6 +35,7 @@ def all_steps(draw: Any) -> Steps:
     return Steps(
         index=draw(whole), prefill_tokens=draw(whole), decode_tokens=draw(whole), step_us=draw(real),
         layer_us=draw(real), assignments=draw(whole), dropped=draw(whole), ranks=ranks,
+        start_us=draw(st.none() | real),
     )  # fmt: skip
 
 

@@ -100,7 +100,7 @@ BAD = [
     ("concurrency", {"concurrency": "-1"}, {"conditions": [{"concurrency": -1, "prompt_tokens": 128}]}),
     ("concurrency", {"concurrency": "1, two"}, {"conditions": [{"concurrency": 1}, {"concurrency": "two"}]}),
     ("prompt_tokens", {"prompt_tokens": "0"}, {"conditions": [{"concurrency": 1, "prompt_tokens": 0}]}),
-    ("prompt_tokens", {"prompt_tokens": "999999"}, {"conditions": [{"concurrency": 1, "prompt_tokens": 999999}]}),
+    ("prompt_tokens", {"prompt_tokens": "1000001"}, {"conditions": [{"concurrency": 1, "prompt_tokens": 1000001}]}),
     ("trace", {"trace": "mine"}, {"base": {"model": "olmoe-1b-7b", "workload": {"trace": "mine"}}}),
     ("trace", {"trace": "/etc/passwd"}, {"base": {"model": "olmoe-1b-7b", "workload": {"trace": "/etc/passwd"}}}),
     ("seed", {"seed": "-1"}, {"base": {"model": "olmoe-1b-7b", "workload": {"seed": -1}}}),

@@ -295,6 +295,23 @@ def test_an_imported_trace_is_part_of_what_reproduces_it(signed_in: Any, member:
 
 
 @pytest.mark.parametrize(
+    ("load", "vary"),
+    [
+        ({"profile": "recorded", "recording": "a"}, {"field": "load.recording", "values": ["a", "b"]}),
+        ({}, {"field": "load", "values": [{"profile": "uniform"}, {"profile": "recorded", "recording": "a"},
+                                          {"profile": "recorded", "recording": "b"}]}),
+    ],
+)  # fmt: skip
+def test_recordings_are_part_of_what_reproduces_it(signed_in: Any, member: Any, load: Any, vary: Any) -> None:
+    base = {"model": "olmoe-1b-7b", "load": load}
+    asked = make.experiment(recordings=frozenset(["a", "b"]), base=base, vary=vary)
+    response = signed_in.get(queue.enqueue(asked, author=member).get_absolute_url())
+    assert ".json --recordings ." in text_of(response)
+    for name in ("a", "b"):
+        assert f'href="/traces/{name}.npz"' in response.content.decode()
+
+
+@pytest.mark.parametrize(
     "page", ["/", "/experiments/", "/experiments/1/", "/experiments/1/live/", "/experiments/1/result/"]
 )
 def test_every_page_asks_to_sign_in(client: Any, page: str) -> None:

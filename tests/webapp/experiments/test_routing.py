@@ -89,18 +89,6 @@ def test_tables_leave_out_what_is_empty_everywhere() -> None:
     assert section(read()[:2]).experts[:3] == [(0, [5, 5]), (1, [3, 3]), (2, [0, 0])]
 
 
-def test_levels_are_even_shares_to_the_nearest_power_of_two() -> None:
-    load = [0, 1, 1, 2, 3, 4, 6, 8, 11, 12, 16, 32, 64, *[0] * 7]  # 20 experts, 8 each on average
-    expected = [0, 1, 1, 1, 2, 2, 3, 3, 3, 4, 4, 5, 6, *[0] * 7]
-    assert routing.levels(np.array([load])).ravel().tolist() == expected
-    assert len(routing.LEVELS) == 7
-    assert routing.levels(np.full((1, 4), 10)).ravel().tolist() == [3, 3, 3, 3]
-
-
-def test_each_column_has_its_own_even_share() -> None:
-    assert routing.levels(np.array([[1, 1], [100, 100], [0, 0]])).tolist() == [[3, 3, 0], [3, 3, 0]]
-
-
 def test_the_map_says_in_words_what_it_shows() -> None:
     [map] = section(read()[:1]).rows[0].maps
     assert map.label == (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import os
 import pickle
@@ -15,6 +14,8 @@ import torch
 from django.core.management import CommandError, call_command
 
 from bench_worker.workload.recordings import RecordingError, from_ids, read_recording, write_recording
+from webapp import guard
+from webapp.guard import End
 from webapp.traces import recording_store
 from webapp.traces.models import Recording
 from webapp.traces.recording_store import import_recording, loads_of, models_for, recording_files
@@ -169,18 +170,21 @@ def test_a_file_that_is_no_recording_gets_the_command_lines_sentence(
     assert not Recording.objects.exists()
 
 
-def test_a_file_that_takes_too_much_memory_ends_its_reader_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("stopped", "sentence"),
+    [
+        ("memory", "a.csv: takes more than 2.00 GB of memory to read, the most that an import may take"),
+        ("time", "a.csv: takes more than 120 s to read, the most that an import may take"),
+    ],
+)
+def test_a_file_that_takes_too_much_ends_its_reader_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: str, sentence: str
 ) -> None:
-    monkeypatch.setattr(recording_store, "LIMITS", dataclasses.replace(recording_store.LIMITS, bytes=10_000_000))
-    with pytest.raises(RecordingError, match=r"^a\.csv: takes more than 10\.0\sMB of memory to read"):
+    monkeypatch.setattr(guard, "hold", lambda command, limits: (End(-9, stopped), "half a line"))
+    with pytest.raises(RecordingError) as refused:
         import_recording([write(tmp_path / "a.csv", CSV)])
-
-
-def test_a_file_that_takes_too_long_ends_its_reader_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording_store, "LIMITS", dataclasses.replace(recording_store.LIMITS, seconds=0))
-    with pytest.raises(RecordingError, match=r"^a\.csv: takes more than 0 s to read"):
-        import_recording([write(tmp_path / "a.csv", CSV)])
+    assert str(refused.value).replace("\N{NO-BREAK SPACE}", " ") == sentence
+    assert not Recording.objects.exists()
 
 
 def test_a_reader_that_fails_by_itself_is_told_with_its_last_line(
