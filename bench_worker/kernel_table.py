@@ -16,9 +16,9 @@ from bench_worker.kernel_report import Row, Table, need
 from bench_worker.kernels import registry
 from bench_worker.network import Network
 from bench_worker.planning import network_key
-from bench_worker.recording import top
 from bench_worker.result import LAYER_STAGES
 from bench_worker.roofline import Work
+from bench_worker.scaling import top
 from bench_worker.spec import Spec
 from bench_worker.stages import StageClock
 from bench_worker.tuning import tune

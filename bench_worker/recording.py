@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bench_worker import assessment, served
-from bench_worker.capacity import Fit, beyond_context
+from bench_worker.capacity import Fit
 from bench_worker.ceilings import Ceilings
-from bench_worker.models import GQA, Model
+from bench_worker.models import Model
 from bench_worker.outcome import Outcome, Routed
 from bench_worker.result import (
     LAYER_STAGES,
@@ -32,16 +32,15 @@ from bench_worker.result import (
 )
 from bench_worker.roofline import Limits, Work
 from bench_worker.roofline import floor_us as floor
+from bench_worker.run_notes import run_notes
+from bench_worker.scaling import LAYER, scale, step_us, top, with_stages
 from bench_worker.served import Pass
 from bench_worker.serving import RequestMetrics
 from bench_worker.spec import PlannedRun, Spec
 from bench_worker.stats import distribution
-from bench_worker.strategies import NON_CAUSAL, STRATEGIES
+from bench_worker.strategies import STRATEGIES
 from bench_worker.workload.recordings import Recording
 from bench_worker.workload.schedule import Batch
-
-#: Leaf that a `bench_worker.stages.StageClock` reads for the outer mark of the layer; it spans nothing.
-LAYER = "layer"
 
 
 @dataclass(frozen=True)
@@ -123,9 +122,9 @@ def run(
         fit=fit,
         scale=scaling,
         notes=[
-            *notes(spec, model, longest, record),
+            *_truncated_note(record),
             *served.workload_notes(spec, record.passes if record else []),
-            *routing_notes(spec, recorded),
+            *run_notes(spec, model, longest, recorded),
         ],
     )
     if record is None or not record.steps:
@@ -185,75 +184,10 @@ def assess(result: Run, record: RunRecord, scaling: Scale, limits: Limits | None
             result.notes.append(note)
 
 
-def notes(spec: Spec, model: Model, longest: int, record: RunRecord | None) -> list[str]:
-    """What a reader must know about this run's numbers, one sentence each."""
-    found = []
-    if record is not None and record.truncated:
-        passes = len(record.passes)
-        found.append(f"max_seconds cut this run off after {len(record.steps)} steps (pass {passes}).")
-    if not spec.kernels.attention:
-        found.append(
-            "Only the MoE layers were measured: step_us leaves out attention, embedding and head, and there are no "
-            "request latencies."
-        )
-    if warning := beyond_context(model, longest):
-        found.append(warning)
-    if left_out := not_computed(model):
-        found.append(f"Counted in memory and not computed for {model.name}: {', '.join(left_out)}.")
-    return found
-
-
-def routing_notes(spec: Spec, recorded: Recording | None) -> list[str]:
-    """What a reader must know about the strategy and the expert load."""
-    strategy, load, found = spec.routing.strategy, spec.load, []
-    if not STRATEGIES[strategy].causal:
-        found.append(f"{strategy} is non-causal: {NON_CAUSAL}.")
-    if strategy == "soft":
-        found.append("soft has no assignments; its slots are counted in their place.")
-    replayed = recorded is not None and recorded.ids is not None
-    if recorded is not None:
-        found.append(f"The expert load is recorded: {load.recording}, {recorded.described()}.")
-        if recorded.dropped_rows:
-            found.append(f"{recorded.dropped_rows:,} rows of a profiling pass were left out of the recording.")
-    if load.correlation:
-        found.append(
-            "The recorded tokens are replayed one by one, so correlation is not used."
-            if replayed
-            else f"Scores of a request's consecutive tokens are correlated ({load.correlation:g})."
-        )
-    return found
-
-
-def not_computed(model: Model) -> list[str]:
-    """Small parts of the model that the layer here leaves out."""
-    gqa = model.attention if isinstance(model.attention, GQA) else None
-    parts = {
-        "expert biases": model.expert_bias,
-        "the router's bias": model.router_bias,
-        "the shared expert's gate": model.shared_gate,
-        "attention biases": gqa is not None and gqa.bias is not None,
-        "attention sinks": gqa is not None and gqa.sinks,
-    }
-    return [part for part, has in parts.items() if has]
-
-
-def top(stage: str) -> str:
-    """The stage that a leaf belongs to: ``route`` of ``route.gate``."""
-    return stage.partition(".")[0]
-
-
-def scale(model: Model, executed_layers: int, leaves: Sequence[str]) -> Scale:
-    """How often the whole model holds what each leaf measured: MoE layers, layers of a kind of attention, or once."""
-    kinds = model.attention_layers
-    counts = {}
-    for leaf in leaves:
-        if top(leaf) in LAYER_STAGES:
-            counts[leaf] = model.moe_layers
-        elif top(leaf) == "attention":
-            counts[leaf] = kinds[leaf.partition(".")[2]] if "." in leaf else model.layers
-        else:
-            counts[leaf] = model.dense_layers if leaf == "other.dense_ffn" else 1
-    return Scale(executed_layers=executed_layers, counts=counts)
+def _truncated_note(record: RunRecord | None) -> list[str]:
+    if record is None or not record.truncated:
+        return []
+    return [f"max_seconds cut this run off after {len(record.steps)} steps (pass {len(record.passes)})."]
 
 
 def per_layer(record: RunRecord, scaling: Scale) -> dict[str, np.ndarray]:
@@ -263,31 +197,6 @@ def per_layer(record: RunRecord, scaling: Scale) -> dict[str, np.ndarray]:
         / (1 if top(leaf) == "other" else scaling.executed_layers)
         for leaf in scaling.counts
     }
-
-
-def step_us(leaves: dict[str, np.ndarray], scaling: Scale) -> np.ndarray:
-    """Whole-model step times [S] in µs: Σ count · time."""
-    return np.sum([times * scaling.counts[leaf] for leaf, times in leaves.items()], axis=0)
-
-
-def model_step_us(step: StepRecord, model: Model, executed_layers: int) -> float:
-    """The whole-model time of one step, as `step_us` makes it of all."""
-    counts = scale(model, executed_layers, [leaf for leaf in step.times_us if leaf != LAYER]).counts
-    return sum(
-        count * step.times_us[leaf] / (1 if top(leaf) == "other" else executed_layers) for leaf, count in counts.items()
-    )
-
-
-def with_stages(leaves: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """``leaves`` and the stages that they sum to, each stage before its parts."""
-    stages: dict[str, np.ndarray] = {}
-    for leaf in leaves:
-        stage = top(leaf)
-        if stage not in stages:
-            parts = {name: times for name, times in leaves.items() if top(name) == stage}
-            stages[stage] = np.sum(list(parts.values()), axis=0)
-            stages.update({name: times for name, times in parts.items() if name != stage})
-    return stages
 
 
 def steps(record: RunRecord, scaling: Scale) -> Steps:

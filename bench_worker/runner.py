@@ -27,8 +27,9 @@ from bench_worker.planning import (
     recordings_of,
     refuse_what_does_not_fit,
 )
-from bench_worker.recording import RunRecord, StepRecord, model_step_us
+from bench_worker.recording import RunRecord, StepRecord
 from bench_worker.result import Check, FitKind, Result, Run
+from bench_worker.scaling import model_step_us
 from bench_worker.spec import Experiment, Measure, PlannedRun
 from bench_worker.stages import LAYER, StageClock, WholeClock
 from bench_worker.step_input import StepInput, StepSource
@@ -266,7 +267,7 @@ class Bench:
             self._measure_step(variant, inputs, record, len(batches), step.batch)
             batches.append(step.batch)
             start_us.append(step.start_us)
-            now_us = step.start_us + model_step_us(record.steps[-1], variant.network.model, run.spec.layers)
+            now_us = step.start_us + model_step_us(record.steps[-1].times_us, variant.network.model, run.spec.layers)
             self.done = before + loop.finished
             self._tell("measure", self.done, self.total, run)
             cut = time.monotonic() > deadline

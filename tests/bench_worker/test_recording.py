@@ -144,18 +144,6 @@ def test_without_attention_there_are_no_request_latencies():
     assert "no request latencies" in result.notes[0].replace("there are no", "no")
 
 
-def test_sliding_and_full_attention_count_their_own_layers():
-    model = models.presets()["gpt-oss-20b"]
-    counts = recording.scale(model, 1, ["attention.full", "attention.sliding", "experts"]).counts
-    assert counts == {"attention.full": 12, "attention.sliding": 12, "experts": 24}
-
-
-def test_dense_layers_count_once_each_and_moe_layers_without_them():
-    model = models.presets()["deepseek-v3"]
-    counts = recording.scale(model, 1, ["attention", "experts.routed", "other.dense_ffn", "other.embedding"]).counts
-    assert counts == {"attention": 61, "experts.routed": 58, "other.dense_ffn": 3, "other.embedding": 1}
-
-
 def test_a_strategy_that_looks_ahead_says_so():
     notes = run(record([TIMES]), routing={"strategy": "expert_choice"}).notes
     assert notes == [

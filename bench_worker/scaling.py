@@ -1,0 +1,60 @@
+"""From the stages that a clock read to the stages of the whole model. Pure; torch-free.
+
+Leaf stages are dotted (``route.gate``); ``S`` steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bench_worker.models import Model
+from bench_worker.result import LAYER_STAGES, Scale
+
+#: Leaf that a `bench_worker.stages.StageClock` reads for the outer mark of the layer; it spans nothing.
+LAYER = "layer"
+
+
+def top(stage: str) -> str:
+    """The stage that a leaf belongs to: ``route`` of ``route.gate``."""
+    return stage.partition(".")[0]
+
+
+def scale(model: Model, executed_layers: int, leaves: Sequence[str]) -> Scale:
+    """How often the whole model holds what each leaf measured: MoE layers, layers of a kind of attention, or once."""
+    kinds = model.attention_layers
+    counts = {}
+    for leaf in leaves:
+        if top(leaf) in LAYER_STAGES:
+            counts[leaf] = model.moe_layers
+        elif top(leaf) == "attention":
+            counts[leaf] = kinds[leaf.partition(".")[2]] if "." in leaf else model.layers
+        else:
+            counts[leaf] = model.dense_layers if leaf == "other.dense_ffn" else 1
+    return Scale(executed_layers=executed_layers, counts=counts)
+
+
+def step_us(leaves: dict[str, np.ndarray], scaling: Scale) -> np.ndarray:
+    """Whole-model step times [S] in µs: Σ count · time."""
+    return np.sum([times * scaling.counts[leaf] for leaf, times in leaves.items()], axis=0)
+
+
+def model_step_us(times_us: dict[str, float], model: Model, executed_layers: int) -> float:
+    """The whole-model time of one step with ``times_us``, as `step_us` makes it of all."""
+    counts = scale(model, executed_layers, [leaf for leaf in times_us if leaf != LAYER]).counts
+    return sum(
+        count * times_us[leaf] / (1 if top(leaf) == "other" else executed_layers) for leaf, count in counts.items()
+    )
+
+
+def with_stages(leaves: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """``leaves`` and the stages that they sum to, each stage before its parts."""
+    stages: dict[str, np.ndarray] = {}
+    for leaf in leaves:
+        stage = top(leaf)
+        if stage not in stages:
+            parts = {name: times for name, times in leaves.items() if top(name) == stage}
+            stages[stage] = np.sum(list(parts.values()), axis=0)
+            stages.update({name: times for name, times in parts.items() if name != stage})
+    return stages
