@@ -14,7 +14,7 @@ run: setup
 
 # two at a time, each with servers of its own
 test: setup
-	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile $(ARGS)
+	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder $(ARGS)
 
 lint: setup
 	$(BIN)/ruff check
