@@ -96,9 +96,12 @@ def choices(path: str) -> list[str]:
     """What a closed field offers in this version; empty for an open one."""
     if path == "base.model":
         return list(models.presets())
-    field = path.removeprefix("base.")
-    built = (value for value in _literals(_field(path).annotation) if isinstance(value, str))
-    return [value for value in built if value not in NOT_BUILT.get(field, ())]
+    return [value for value in all_choices(path) if value not in NOT_BUILT.get(path.removeprefix("base."), ())]
+
+
+def all_choices(path: str) -> list[str]:
+    """What a closed field of the schema takes, built in this version or not."""
+    return [value for value in _literals(_field(path).annotation) if isinstance(value, str)]
 
 
 def can_be_empty(path: str) -> bool:
@@ -129,7 +132,7 @@ def build_document(texts: Mapping[str, str]) -> dict[str, Any]:
     for ask in ASKS:
         text = texts.get(ask.name, "").strip()
         if text and ask.kind != "list" and not (strategy in STRATEGIES and _is_foreign(ask, strategy)):
-            _put(document, ask.path, _value_of(ask, text))
+            put(document, ask.path, _value_of(ask, text))
     document["conditions"] = _conditions(
         {ask.name: _tokens(texts.get(ask.name, "")) for ask in ASKS if ask.kind == "list"}
     )
@@ -245,6 +248,14 @@ def as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
+def put(document: dict[str, Any], path: str, value: Any) -> None:
+    """Set the field at a dotted ``path``."""
+    *parents, leaf = path.split(".")
+    for name in parents:
+        document = document.setdefault(name, {})
+    document[leaf] = value
+
+
 def _conditions(corners: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
     """Every combination of the lists that have values; the first list changes fastest."""
     named = {name: values for name, values in corners.items() if values}
@@ -285,13 +296,6 @@ def _literals(annotation: Any) -> Iterator[Any]:
     """The values of a Literal, which may stand in a union."""
     for part in get_args(annotation):
         yield from _literals(part) if get_origin(part) is Literal else (part,)
-
-
-def _put(document: dict[str, Any], path: str, value: Any) -> None:
-    *parents, leaf = path.split(".")
-    for name in parents:
-        document = document.setdefault(name, {})
-    document[leaf] = value
 
 
 def _get(document: Any, path: str) -> Any:

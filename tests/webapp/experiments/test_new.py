@@ -419,7 +419,7 @@ def test_a_pool_that_is_not_offered_is_refused(signed_in: Any, two_pools: None) 
 def test_what_fits_is_asked_of_the_chosen_pool(signed_in: Any) -> None:
     machines.register_this(make.MACHINE, "default")
     machines.register_this(make.MACHINE | {"fingerprint": "small", "memory_bytes": 1_000_000_000}, "small")
-    assert "It does not fit" in signed_in.post(PLAN, texts(pool="small")).content.decode()
+    assert "The measurement does not fit" in signed_in.post(PLAN, texts(pool="small")).content.decode()
     assert "It does not fit" not in signed_in.post(PLAN, texts(pool="default")).content.decode()
     assert signed_in.post(NEW, texts(pool="small")).status_code == 422
 
@@ -460,7 +460,7 @@ def test_it_follows_the_document_too(signed_in: Any) -> None:
 def test_it_says_beforehand_that_something_does_not_fit(signed_in: Any) -> None:
     machines.register_this(make.MACHINE | {"memory_bytes": 1_000_000_000}, "default")
     response = signed_in.post(PLAN, texts())
-    assert "It does not fit" in response.content.decode()
+    assert "The measurement does not fit" in response.content.decode()
 
 
 @pytest.mark.parametrize("typed", [{"layers": "0"}, {"model": "no"}, {"trace": "mine"}])
