@@ -12,7 +12,7 @@ from typing import Any
 
 from django.conf import settings
 
-from bench_worker import capacity, kernel_report
+from bench_worker import capacity, devices, kernel_report
 from bench_worker.planning import Condition, memory_needed, refuse_misfits, refuse_what_does_not_fit, requests_of
 from bench_worker.spec import Experiment, Spec
 from webapp.experiments import backends, machines
@@ -33,6 +33,8 @@ class Outlook:
     deployment: capacity.Fit
     #: What is deployed: the baseline at that corner.
     deployed: Spec
+    #: How many devices like the machine's it needs; None where one is enough or none is known, or no number is enough.
+    least: devices.Enough | None
     measurement_bytes: int
     #: The machine of the pool with the largest device; None where none has registered.
     machine: Machine | None
@@ -85,11 +87,15 @@ def outlook(experiment: Experiment, pool: str | None = None) -> Outlook:
         for spec in [condition.planned[0].spec]
     ]
     deployment, deployed = max(deployments, key=lambda one: one[0].total_bytes)
+    least = None
+    if free is not None and not deployment.fits:
+        least = devices.enough(deployed, free, tokens_per_sequence=deployment.tokens_per_sequence)
     return Outlook(
         variants=len(experiment.variants()),
         corners=len(conditions),
         deployment=deployment,
         deployed=deployed,
+        least=least,
         measurement_bytes=memory_needed(conditions, free).fit.total_bytes,
         machine=machine,
         device_bytes=free,

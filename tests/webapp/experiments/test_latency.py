@@ -96,29 +96,32 @@ def test_limits_are_said_in_words() -> None:
     assert latency.limits_in_words({"ttft_ms": None}) == ""
 
 
-def test_the_steps_behind_a_p95_with_their_stages() -> None:
+def behind(metric: str, **changes: Any) -> latency.Behind | None:
+    """What is behind a p95 of the first run, with ``changes`` of its summary."""
     run = runs()[0]
     assert run.summary
     assert run.steps
-    found = latency.behind(run.summary, run.steps, run.scale, "tpot_ms")
+    return latency.behind(run.summary.model_copy(update=changes), run.steps, run.scale, metric)
+
+
+def test_the_steps_behind_a_p95_with_their_stages() -> None:
+    found = behind("tpot_ms")
     assert found
-    assert (found.chosen.name, [tail.metric for tail in found.tails]) == (
-        "Time per output token",
-        ["ttft_ms", "tpot_ms"],
-    )
+    assert found.chosen.name == "Time per output token"
+    assert [tail.metric for tail in found.tails] == ["ttft_ms", "tpot_ms"]
     assert [(step.number, step.prefill_tokens, step.decode_tokens) for step in found.steps] == [(1, 0, 1), (2, 0, 1)]
     for step in found.steps:
         assert sum(step.stages_ms) == pytest.approx(step.ms)
 
 
 def test_an_unknown_latency_leads_to_the_first() -> None:
-    run = runs()[0]
-    assert run.summary
-    assert run.steps
-    found = latency.behind(run.summary, run.steps, run.scale, "x")
+    found = behind("x")
     assert found
     assert found.chosen.metric == "ttft_ms"
-    assert latency.behind(run.summary.model_copy(update={"tails": {}}), run.steps, run.scale, "x") is None
+
+
+def test_without_a_p95_nothing_is_behind_it() -> None:
+    assert behind("ttft_ms", tails={}) is None
 
 
 @pytest.mark.django_db

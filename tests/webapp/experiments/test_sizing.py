@@ -106,6 +106,13 @@ def test_the_form_shows_the_bar_and_leads_back(signed_in: Any) -> None:
     assert (asked["model"], asked["concurrency"], asked["prompt_tokens"]) == (["olmoe-1b-7b"], ["3"], ["77"])
 
 
+def test_the_form_says_how_many_devices_the_deployment_needs(signed_in: Any) -> None:
+    machines.register_this(rows.MACHINE, "default")  # 24 GB: two can't hold 61 GB
+    said = rows.text_of(signed_in.get("/experiments/new/?model=qwen3-30b-a3b&concurrency=1"))
+    assert "It needs at least 3 devices like this worker's" in said
+    assert "devices like" not in rows.text_of(signed_in.get("/experiments/new/?model=olmoe-1b-7b&concurrency=1"))
+
+
 def test_lengths_that_the_trace_decides_are_asked_for_as_one() -> None:
     query = parse_qs(query_of(Spec(model="olmoe-1b-7b"), 900))
     assert (query["prompt_tokens"], query["output_tokens"]) == (["899"], ["1"])
