@@ -19,6 +19,9 @@ NOT_BUILT: dict[str, frozenset[Any]] = {
     "kernels.quantization": frozenset(["fp8", "int8", "int4"]),
 }
 
+#: Fields of the workload that mean something with one kind of arrivals only.
+ARRIVALS_OF = {"rate": "poisson", "speedup": "trace"}
+
 
 @dataclass(frozen=True)
 class Library:
@@ -86,7 +89,7 @@ def _workload(spec: Spec, library: Library) -> Iterator[SpecError]:
 
 def _arrivals(spec: Spec) -> Iterator[SpecError]:
     work = spec.workload
-    for field, owner in (("rate", "poisson"), ("speedup", "trace")):
+    for field, owner in ARRIVALS_OF.items():
         value = getattr(work, field)
         if value is not None and work.arrivals != owner:
             message = f"{shown(value)} has no use with {work.arrivals}; leave it empty, or set arrivals to {owner}"

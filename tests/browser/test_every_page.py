@@ -27,6 +27,9 @@ LISTS = {
     "nothing found": "/experiments/?q=nothing+like+it",
     "bad filter": "/experiments/?state=lost",
     "deleted": "/experiments/?state=deleted",
+    "capacity": "/capacity/",
+    "too large": "/capacity/?model=deepseek-v3&device=L40S&quantization=fp8",
+    "no answer": "/capacity/?tp=3&device=A1",
     "machines": "/machines/",
     "traces": "/traces/",
 }

@@ -49,6 +49,20 @@ def test_a_strategy_shows_only_its_own_parameters(form: Page) -> None:
         expect(form.locator("strong:visible", has_text="Non-causal")).to_have_count(0 if strategy.causal else 1)
 
 
+def test_arrivals_show_only_their_own_field(form: Page) -> None:
+    rate, speedup = form.get_by_label("Requests a second"), form.get_by_label("Speed-up")
+    for arrivals, seen in (("closed", (False, False)), ("poisson", (True, False)), ("trace", (False, True))):
+        form.get_by_label("Arrivals").select_option(arrivals)
+        assert (rate.is_visible(), speedup.is_visible()) == seen
+
+
+def test_limits_need_the_latencies_of_requests(form: Page) -> None:
+    expect(form.get_by_label("TTFT limit, ms")).to_be_visible()
+    form.get_by_label("Attention too").select_option("false")
+    expect(form.get_by_label("TTFT limit, ms")).to_be_hidden()
+    expect(form.get_by_label("KV cache, tokens")).to_be_visible()
+
+
 def test_one_click_asks_for_all_strategies(form: Page) -> None:
     form.get_by_label("Title").fill("All of them")
     form.get_by_role("button", name="Compare all 7 routing strategies").click()

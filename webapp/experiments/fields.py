@@ -18,12 +18,12 @@ from pydantic.fields import FieldInfo
 
 from bench_worker import models
 from bench_worker.spec import Experiment, Library, SpecError
-from bench_worker.spec_rules import NOT_BUILT
+from bench_worker.spec_rules import ARRIVALS_OF, NOT_BUILT
 from bench_worker.strategies import NON_CAUSAL, STRATEGIES
 
 #: ``list``: values, of each of which a condition is made; ``numbers``: values that are one field together.
 Kind = Literal["choice", "number", "text", "bool", "list", "numbers"]
-Section = Literal["what", "routing", "load", "advanced"]
+Section = Literal["what", "routing", "load", "limits", "advanced"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class Ask:
 
 
 STRATEGY = "base.routing.strategy"
+ARRIVALS = "base.workload.arrivals"
 ASKS = (
     Ask("model", "base.model", "what", "choice", "Model", "olmoe-1b-7b"),
     Ask("layers", "base.layers", "what", "number", "MoE layers", "1"),
@@ -65,10 +66,17 @@ ASKS = (
     Ask("concurrency", "base.workload.concurrency", "load", "list", "Concurrency", "1, 16"),
     Ask("prompt_tokens", "base.workload.prompt_tokens", "load", "list", "Prompt tokens", "128, 2048"),
     Ask("output_tokens", "base.workload.output_tokens", "load", "number", "Output tokens", "16"),
+    Ask("arrivals", ARRIVALS, "load", "choice", "Arrivals"),
+    Ask("rate", "base.workload.rate", "load", "list", "Requests a second"),
+    Ask("speedup", "base.workload.speedup", "load", "list", "Speed-up"),
     Ask("profile", "base.load.profile", "load", "choice", "Expert load"),
     Ask("skew", "base.load.skew", "load", "number", "Skew"),
     Ask("correlation", "base.load.correlation", "load", "number", "Correlation"),
     Ask("recording", "base.load.recording", "load", "choice", "Recording"),
+    Ask("kv_tokens", "base.workload.kv_tokens", "limits", "number", "KV cache, tokens"),
+    Ask("limit_ttft_ms", "base.workload.limits.ttft_ms", "limits", "number", "TTFT limit, ms"),
+    Ask("limit_tpot_ms", "base.workload.limits.tpot_ms", "limits", "number", "TPOT limit, ms"),
+    Ask("limit_e2e_ms", "base.workload.limits.e2e_ms", "limits", "number", "End-to-end limit, ms"),
     Ask("max_batch_tokens", "base.workload.max_batch_tokens", "advanced", "number", "Tokens a step"),
     Ask("threads", "base.kernels.threads", "advanced", "number", "CPU threads"),
     Ask("seed", "base.workload.seed", "advanced", "number", "Seed"),
@@ -96,9 +104,12 @@ def choices(path: str) -> list[str]:
     """What a closed field offers in this version; empty for an open one."""
     if path == "base.model":
         return list(models.presets())
-    field = path.removeprefix("base.")
-    built = (value for value in _literals(_field(path).annotation) if isinstance(value, str))
-    return [value for value in built if value not in NOT_BUILT.get(field, ())]
+    return [value for value in all_choices(path) if value not in NOT_BUILT.get(path.removeprefix("base."), ())]
+
+
+def all_choices(path: str) -> list[str]:
+    """What a closed field of the schema takes, built in this version or not."""
+    return [value for value in _literals(_field(path).annotation) if isinstance(value, str)]
 
 
 def can_be_empty(path: str) -> bool:
@@ -115,6 +126,11 @@ def takers(ask: Ask) -> tuple[str, ...]:
     )
 
 
+def is_limit(ask: Ask) -> bool:
+    """Whether it bounds a latency of requests."""
+    return ask.path.startswith("base.workload.limits.")
+
+
 def default(path: str) -> str:
     """The schema's default as the form would show it."""
     value = _field(path).get_default()
@@ -122,16 +138,16 @@ def default(path: str) -> str:
 
 
 def build_document(texts: Mapping[str, str]) -> dict[str, Any]:
-    """The document that the form's texts ask for. An empty text leaves the field to its default, and what the chosen
-    strategy has no use for stays out: the form does not show it."""
+    """The document that the form's texts ask for. An empty text leaves the field to its default, and what has no
+    use beside the others stays out: the form does not show it."""
     document: dict[str, Any] = {"schema": 1}
-    strategy = texts.get("strategy", "").strip()
-    for ask in ASKS:
+    useful = [ask for ask in ASKS if not _is_foreign(ask, texts)]
+    for ask in useful:
         text = texts.get(ask.name, "").strip()
-        if text and ask.kind != "list" and not (strategy in STRATEGIES and _is_foreign(ask, strategy)):
-            _put(document, ask.path, _value_of(ask, text))
+        if text and ask.kind != "list":
+            put(document, ask.path, _value_of(ask, text))
     document["conditions"] = _conditions(
-        {ask.name: _tokens(texts.get(ask.name, "")) for ask in ASKS if ask.kind == "list"}
+        {ask.name: _tokens(texts.get(ask.name, "")) for ask in useful if ask.kind == "list"}
     )
     vary = {"field": texts.get("vary_field", "").strip(), "values": values_of(texts.get("vary_values", ""))}
     if any(vary.values()):
@@ -245,6 +261,14 @@ def as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
+def put(document: dict[str, Any], path: str, value: Any) -> None:
+    """Set the field at a dotted ``path``."""
+    *parents, leaf = path.split(".")
+    for name in parents:
+        document = document.setdefault(name, {})
+    document[leaf] = value
+
+
 def _conditions(corners: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
     """Every combination of the lists that have values; the first list changes fastest."""
     named = {name: values for name, values in corners.items() if values}
@@ -258,8 +282,15 @@ def _values_text(values: list[Any]) -> str:
     return ", ".join("default" if value is None else as_text(value) for value in values)
 
 
-def _is_foreign(ask: Ask, strategy: str) -> bool:
-    return ask.section == "routing" and strategy not in takers(ask)
+def _is_foreign(ask: Ask, texts: Mapping[str, str]) -> bool:
+    """Whether a field has no use: for the chosen strategy, for the chosen arrivals, or without attention, without which
+    requests have no latencies."""
+    strategy, arrivals, attention = (texts.get(name, "").strip() for name in ("strategy", "arrivals", "attention"))
+    if ask.section == "routing":
+        return strategy in STRATEGIES and strategy not in takers(ask)
+    if is_limit(ask):
+        return attention == "false"
+    return arrivals in choices(ARRIVALS) and ARRIVALS_OF.get(ask.name, arrivals) != arrivals
 
 
 def _value_of(ask: Ask, text: str) -> Any:
@@ -285,13 +316,6 @@ def _literals(annotation: Any) -> Iterator[Any]:
     """The values of a Literal, which may stand in a union."""
     for part in get_args(annotation):
         yield from _literals(part) if get_origin(part) is Literal else (part,)
-
-
-def _put(document: dict[str, Any], path: str, value: Any) -> None:
-    *parents, leaf = path.split(".")
-    for name in parents:
-        document = document.setdefault(name, {})
-    document[leaf] = value
 
 
 def _get(document: Any, path: str) -> Any:

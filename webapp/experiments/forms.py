@@ -14,6 +14,7 @@ from django.forms.renderers import DjangoTemplates
 
 from bench_worker.errors import DoesNotFit
 from bench_worker.spec import Experiment, Library, SpecError, parse_experiment
+from bench_worker.spec_rules import ARRIVALS_OF
 from bench_worker.strategies import STRATEGIES
 from bench_worker.workload.generators import GENERATORS
 from webapp.experiments import fields, models
@@ -139,6 +140,10 @@ class ExperimentForm(AskingForm):
         return self._section("load")
 
     @property
+    def limits(self) -> list[forms.BoundField]:
+        return self._section("limits")
+
+    @property
     def advanced(self) -> list[forms.BoundField]:
         return self._section("advanced")
 
@@ -246,6 +251,8 @@ def _field(ask: Ask, library: Library) -> forms.CharField:
         widget = forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"})
     field = _text(ask.label, fields.described(ask.path), widget, initial)
     field.takers = " ".join(fields.takers(ask))  # type: ignore[attr-defined]  # for the template
+    field.arrivals = ARRIVALS_OF.get(ask.name)  # type: ignore[attr-defined]  # as well
+    field.is_limit = fields.is_limit(ask)  # type: ignore[attr-defined]  # as well
     return field
 
 

@@ -12,11 +12,12 @@ from typing import Any
 
 from django.conf import settings
 
-from bench_worker import capacity, kernel_report
+from bench_worker import capacity, devices, kernel_report
 from bench_worker.planning import Condition, memory_needed, refuse_misfits, refuse_what_does_not_fit, requests_of
-from bench_worker.spec import Experiment
+from bench_worker.spec import Experiment, Spec
 from webapp.experiments import backends, machines
 from webapp.experiments.estimate import Estimate, estimate
+from webapp.experiments.memory_bar import MemoryBar, memory_bar
 from webapp.experiments.models import Machine
 from webapp.traces.recording_store import loads_of
 from webapp.traces.store import trace_files
@@ -30,6 +31,10 @@ class Outlook:
     variants: int
     corners: int
     deployment: capacity.Fit
+    #: What is deployed: the baseline at that corner.
+    deployed: Spec
+    #: How many devices like the machine's it needs; None where one is enough or none is known, or no number is enough.
+    least: devices.Enough | None
     measurement_bytes: int
     #: The machine of the pool with the largest device; None where none has registered.
     machine: Machine | None
@@ -39,6 +44,11 @@ class Outlook:
     @property
     def runs(self) -> int:
         return self.variants * self.corners
+
+    @property
+    def bar(self) -> MemoryBar:
+        """The deployment against a device like the machine's."""
+        return memory_bar(self.deployment)
 
     @property
     def fits(self) -> bool:
@@ -72,12 +82,20 @@ def outlook(experiment: Experiment, pool: str | None = None) -> Outlook:
     machine = largest_machine(pool)
     free = None if machine is None else device_bytes(machine.details)
     deployments = [
-        capacity.fit(condition.planned[0].spec, None, tokens_per_sequence=condition.longest) for condition in conditions
+        (capacity.fit(spec, free, tokens_per_sequence=condition.longest), spec)
+        for condition in conditions
+        for spec in [condition.planned[0].spec]
     ]
+    deployment, deployed = max(deployments, key=lambda one: one[0].total_bytes)
+    least = None
+    if free is not None and not deployment.fits:
+        least = devices.enough(deployed, free, tokens_per_sequence=deployment.tokens_per_sequence)
     return Outlook(
         variants=len(experiment.variants()),
         corners=len(conditions),
-        deployment=max(deployments, key=lambda fit: fit.total_bytes),
+        deployment=deployment,
+        deployed=deployed,
+        least=least,
         measurement_bytes=memory_needed(conditions, free).fit.total_bytes,
         machine=machine,
         device_bytes=free,

@@ -7,14 +7,14 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from django.db.models import Count, Q
+from django.db.models import Count, Q, QuerySet
 from django.utils import timezone
 
 from bench_worker import result
 from bench_worker.strategies import NON_CAUSAL
 from bench_worker.workload.generators import GENERATORS
-from webapp.experiments import export, fingerprints, kernel_page, kernels, machines, present, routing
-from webapp.experiments.models import HELD, Experiment, Kind, Machine, State
+from webapp.experiments import export, fingerprints, kernel_page, kernels, latency, machines, present, routing
+from webapp.experiments.models import HELD, Experiment, Kind, Machine, Run, State
 from webapp.ui import heat
 
 RECENT = 8
@@ -110,9 +110,9 @@ def machine_list() -> dict[str, Any]:
     return {"rows": [(line, next(iter(last[line.machine.pool, line.machine.host]), None)) for line in lines]}
 
 
-def detail(row: Experiment, chosen: str = "", corner: str = "") -> dict[str, Any]:
+def detail(row: Experiment, chosen: str = "", corner: str = "", behind: str = "") -> dict[str, Any]:
     """Everything on an experiment's page; ``chosen`` is the position of the run whose steps and requests are shown,
-    ``corner`` the one whose routing is."""
+    ``corner`` the one whose latencies and routing are, ``behind`` the latency whose slow steps are."""
     if row.kind == Kind.KERNELS:
         return table(row)
     differs, rest = present.asked(row.document)
@@ -135,7 +135,8 @@ def detail(row: Experiment, chosen: str = "", corner: str = "") -> dict[str, Any
         "non_causal_why": NON_CAUSAL,
     }
     if row.state == State.DONE:
-        return context | _done(row, chosen, non_causal) | _routed(row, varied, corners, corner)
+        found = context | _done(row, chosen, non_causal, behind)
+        return found | _felt(row, varied, corners, corner) | _routed(row, varied, corners, corner)
     if row.state == State.QUEUED:
         return context | _queued(row)
     runs = present.seen(row.plan, row.so_far)
@@ -184,7 +185,7 @@ def recordings(row: Experiment) -> list[str]:
     return sorted({name for name in asked if name is not None})
 
 
-def _done(row: Experiment, chosen: str, non_causal: Container[str]) -> dict[str, Any]:
+def _done(row: Experiment, chosen: str, non_causal: Container[str], behind: str) -> dict[str, Any]:
     runs = list(row.runs.defer("requests", "expert_assignments", "routing", "fit"))
     seen = present.seen(row.plan, ({name: getattr(run, name) for name in present.SEEN} for run in runs))
     environment = row.result["environment"] if row.result else {}
@@ -214,17 +215,26 @@ def _done(row: Experiment, chosen: str, non_causal: Container[str]) -> dict[str,
         "latencies": present.latencies(summary),
         "requests": requests and present.first_requests(requests),
         "num_requests": requests and len(requests.e2e_ms),
+        "behind": latency.behind(summary, steps, scale, behind),
     }
 
 
+def _felt(row: Experiment, variants: list[str], corners: list[str], corner: str) -> dict[str, Any]:
+    chosen, runs = _at_corner(row, variants, corners, corner)
+    return {"felt": latency.section(runs.values(*latency.READ), corners, chosen, by_corner=len(variants) == 1)}
+
+
 def _routed(row: Experiment, variants: list[str], corners: list[str], corner: str) -> dict[str, Any]:
-    """The routing of all variants at ``corner``, or at the last one: the busiest, where experimenters go up. Of a
-    single variant, that of all corners."""
-    chosen, runs = corner if corner in corners else corners[-1], row.runs.all()
-    if len(variants) > 1:
-        runs = runs.filter(condition=chosen)
+    chosen, runs = _at_corner(row, variants, corners, corner)
     found = routing.section(runs.values(*routing.READ), corners, chosen, by_corner=len(variants) == 1)
     return {"routing": found, "heat_levels": heat.LEVELS}
+
+
+def _at_corner(row: Experiment, variants: list[str], corners: list[str], corner: str) -> tuple[str, QuerySet[Run]]:
+    """All variants at ``corner``, or at the last one: the busiest, where experimenters go up. Of a single variant, all
+    corners."""
+    chosen, runs = corner if corner in corners else corners[-1], row.runs.all()
+    return chosen, runs.filter(condition=chosen) if len(variants) > 1 else runs
 
 
 def _queued(row: Experiment) -> dict[str, Any]:

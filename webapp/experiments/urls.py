@@ -24,5 +24,6 @@ _machines = [
 urlpatterns = [
     path("", views.home, name="home"),
     path("experiments/", include((_experiments, "experiments"))),
+    path("capacity/", views.capacity, name="capacity"),
     path("machines/", include((_machines, "machines"))),
 ]

@@ -11,9 +11,9 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 from django.views.decorators.vary import vary_on_headers
 
-from bench_worker import spec
+from bench_worker import devices, spec
 from bench_worker.strategies import NON_CAUSAL, STRATEGIES
-from webapp.experiments import backends, export, kernel_page, machines, memory, page, queue
+from webapp.experiments import backends, export, fields, kernel_page, machines, memory, page, queue, sizing
 from webapp.experiments.filters import ExperimentFilter
 from webapp.experiments.forms import DocumentForm, ExperimentForm
 from webapp.experiments.kernels_form import KernelsForm
@@ -51,7 +51,8 @@ def experiment_list(request: HttpRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def new(request: HttpRequest) -> HttpResponse:
-    """Ask for an experiment: ``?as=json`` takes the document itself, ``?from=ID`` starts from another experiment."""
+    """Ask for an experiment: ``?as=json`` takes the document itself, ``?from=ID`` starts from another experiment, and
+    ``?model=…`` sets that field of the form."""
     as_json = request.GET.get("as") == "json"
     library = traces_library()
     source = _source(request)
@@ -59,7 +60,8 @@ def new(request: HttpRequest) -> HttpResponse:
     where: dict[str, Any] = {"pools": machines.pools(), "pool": request.POST.get("pool", usual)}
     form: DocumentForm | ExperimentForm
     if request.method != "POST":
-        form = _blank(source, library, as_json, where)
+        given = {ask.name: request.GET[ask.name] for ask in fields.ASKS if ask.name in request.GET}
+        form = _blank(source, library, as_json, given, where)
     elif "switch" in request.POST:
         form = _switched(request, library, as_json, where)
     elif "compare" in request.POST and not as_json:
@@ -72,7 +74,7 @@ def new(request: HttpRequest) -> HttpResponse:
         "form": form,
         "as_json": isinstance(form, DocumentForm),
         "source": source,
-        "outlook": form.outlook(memory.outlook),
+        **_outlook(form),
         "strategies": STRATEGIES,
         "non_causal": NON_CAUSAL,
         **_missing(form),
@@ -85,8 +87,17 @@ def plan(request: HttpRequest) -> HttpResponse:
     """What the experiment would take as the form stands now; nothing is queued."""
     as_json = request.GET.get("as") == "json"
     form = _kind(as_json)(request.POST, library=traces_library(), pools=machines.pools())
-    context = {"form": form, "as_json": as_json, "outlook": form.outlook(memory.outlook), **_missing(form)}
+    context = {"form": form, "as_json": as_json, **_outlook(form), **_missing(form)}
     return render(request, "experiments/new.html#plan", context)
+
+
+@require_safe
+@part_of_its_page
+def capacity(request: HttpRequest) -> HttpResponse:
+    """Will it fit: no run is needed. The address holds the question."""
+    form = sizing.SizingForm(request.GET.dict())
+    context = {"form": form, "answer": form.answer(), "most": devices.MOST}
+    return render(request, _or_part(request, "experiments/capacity.html", "answer"), context)
 
 
 @require_safe
@@ -154,7 +165,14 @@ def _or_part(request: HttpRequest, template: str, part: str) -> str:
 
 
 def _context(request: HttpRequest, pk: int) -> dict[str, object]:
-    return page.detail(visible(pk), request.GET.get("run", ""), request.GET.get("corner", ""))
+    return page.detail(visible(pk), *(request.GET.get(name, "") for name in ("run", "corner", "behind")))
+
+
+def _outlook(form: DocumentForm | ExperimentForm) -> dict[str, Any]:
+    """What the experiment would take, and where the capacity page says more about its deployment."""
+    found = form.outlook(memory.outlook)
+    query = found and sizing.query_of(found.deployed, found.deployment.tokens_per_sequence)
+    return {"outlook": found, "capacity_query": query}
 
 
 def _kind(as_json: bool) -> type[DocumentForm] | type[ExperimentForm]:
@@ -181,15 +199,16 @@ def _source(request: HttpRequest) -> Experiment | None:
 
 
 def _blank(
-    source: Experiment | None, library: spec.Library, as_json: bool, where: dict[str, Any]
+    source: Experiment | None, library: spec.Library, as_json: bool, given: dict[str, str], where: dict[str, Any]
 ) -> DocumentForm | ExperimentForm:
-    """An empty form, or one filled from ``source``: as JSON where the fields can't say all of it."""
+    """A form with the usual values but for ``given``, or with those of ``source``: as JSON where the fields can't say
+    all of it."""
     if source is not None:
         as_document = DocumentForm.showing(source.document, library, **where)
         return as_document if as_json else ExperimentForm.showing(source.document, library, **where) or as_document
     if as_json:
-        return DocumentForm.showing(ExperimentForm(library=library).document, library, **where)
-    return ExperimentForm(library=library, **where)
+        return DocumentForm.showing(ExperimentForm(library=library, initial=given).document, library, **where)
+    return ExperimentForm(library=library, initial=given, **where)
 
 
 def _switched(

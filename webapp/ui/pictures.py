@@ -14,6 +14,8 @@ import numpy as np
 #: Heights in pixels; a heat map's rows are whole pixels high, so that all look alike.
 HEAT_HEIGHT = 128
 BARS_WIDTH, BARS_HEIGHT = 220, 128
+#: The width is in units of the picture, which stretches.
+STACK_WIDTH, STACK_HEIGHT = 1000, 28
 #: Above the bars stands the largest share, below them their ticks.
 _TOP, _BOTTOM = 16, 14
 
@@ -24,6 +26,41 @@ class Bar(NamedTuple):
     share: float
     tick: str
     words: str
+
+
+class Piece(NamedTuple):
+    """``amount`` of a stacked bar, in the colour of ``name``; ``words`` say it on hover."""
+
+    name: str
+    amount: float
+    words: str
+
+
+def stacked(pieces: Sequence[Piece], limit: float | None, label: str) -> str:
+    """One lying bar of ``pieces``, as wide as its place, against ``limit``: a mark where that ends. The wider of the
+    two fills the picture."""
+    total = sum(piece.amount for piece in pieces)
+    width = max(total, limit or 0) or 1
+    parts, at = [], 0.0
+    if limit is not None:
+        parts.append(f'<rect class="device" width="{_of(limit, width)}" height="{STACK_HEIGHT}"/>')
+    for piece in pieces:
+        parts.append(
+            f'<rect data-part="{escape(piece.name)}" x="{_of(at, width)}" width="{_of(piece.amount, width)}" '
+            f'height="{STACK_HEIGHT}"><title>{escape(piece.words)}</title></rect>'
+        )
+        at += piece.amount
+    if limit is not None:
+        parts.append(f'<path class="mark" d="M{_of(limit, width)} 0v{STACK_HEIGHT}"/>')
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="memory-bar" role="img" aria-label="{escape(label)}" '
+        f'width="100%" height="{STACK_HEIGHT}" viewBox="0 0 {STACK_WIDTH} {STACK_HEIGHT}" preserveAspectRatio="none">'
+        f"{''.join(parts)}</svg>"
+    )
+
+
+def _of(amount: float, width: float) -> float:
+    return round(STACK_WIDTH * amount / width, 2)
 
 
 def heatmap(levels: np.ndarray, label: str) -> str:

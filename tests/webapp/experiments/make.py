@@ -22,6 +22,7 @@ from bench_worker.result import (
     Scale,
     Steps,
     Summary,
+    TailSteps,
 )  # fmt: skip
 from bench_worker.spec import Experiment, Library, PlannedRun
 
@@ -118,6 +119,11 @@ def _measured(scale: Scale, place: int, num_steps: int) -> dict[str, Any]:
         itl_ms=distribution([1.0, 1.0]),
         e2e_ms=distribution(requests.e2e_ms),
         output_tokens_per_s=1000 * num_steps / ms,
+        requests_per_s=2000 / ms,
+        tails={
+            "ttft_ms": TailSteps(request=1, value_ms=3.0, steps=[0], reason="its own prompt of 16 tokens"),
+            "tpot_ms": TailSteps(request=0, value_ms=1.0, steps=[1, 2], reason="prefill of request 1 in the way"),
+        },
         stage_share=share,
         stage_us={stage: sorted(times)[num_steps // 2] for stage, times in stages.items()},
         imbalance=1.0,

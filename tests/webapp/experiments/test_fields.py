@@ -47,6 +47,34 @@ def test_a_strategy_with_its_parameters_survives_the_form(routing: dict[str, Any
     assert document["base"]["routing"] == routing
 
 
+OPEN = {"poisson": {"rate": 0.5}, "trace": {"speedup": 10}, "closed": {}}
+
+
+@pytest.mark.parametrize("arrivals", OPEN)
+def test_arrivals_and_limits_survive_the_form(arrivals: str) -> None:
+    workload = {"arrivals": arrivals, "kv_tokens": 9000, "limits": {"ttft_ms": 200.5, "e2e_ms": 9000}}
+    asked = make.experiment(
+        base={"model": "olmoe-1b-7b", "workload": workload},
+        conditions=[{"concurrency": 4, "prompt_tokens": 16} | OPEN[arrivals]],
+        vary=None,
+    )
+    assert Experiment.model_validate(again(asked)) == asked
+
+
+def test_what_the_arrivals_have_no_use_for_stays_out() -> None:
+    texts = {"model": "olmoe-1b-7b", "concurrency": "1, 2", "rate": "3", "speedup": "4, 5"}
+    corners = {arrivals: fields.build_document(texts | {"arrivals": arrivals})["conditions"] for arrivals in OPEN}
+    assert corners["closed"] == [{"concurrency": 1}, {"concurrency": 2}]
+    assert corners["poisson"] == [{"concurrency": 1, "rate": 3}, {"concurrency": 2, "rate": 3}]
+    assert [corner["speedup"] for corner in corners["trace"]] == [4, 4, 5, 5]
+
+
+def test_without_attention_there_is_nothing_to_limit() -> None:
+    texts = {"model": "olmoe-1b-7b", "limit_ttft_ms": "5", "kv_tokens": "9"}
+    assert fields.build_document(texts)["base"]["workload"]["limits"] == {"ttft_ms": 5}
+    assert fields.build_document(texts | {"attention": "false"})["base"]["workload"] == {"kv_tokens": 9}
+
+
 @pytest.mark.parametrize("vary", VARIED, ids=[vary["field"] for vary in VARIED])
 def test_every_variable_that_is_offered_survives_the_form(vary: dict[str, Any]) -> None:
     asked = make.experiment(vary=vary, conditions=CORNER)

@@ -103,6 +103,19 @@ BAD = [
     ("prompt_tokens", {"prompt_tokens": "1000001"}, {"conditions": [{"concurrency": 1, "prompt_tokens": 1000001}]}),
     ("trace", {"trace": "mine"}, {"base": {"model": "olmoe-1b-7b", "workload": {"trace": "mine"}}}),
     ("trace", {"trace": "/etc/passwd"}, {"base": {"model": "olmoe-1b-7b", "workload": {"trace": "/etc/passwd"}}}),
+    ("arrivals", {"arrivals": "batch"},
+     {"base": {"model": "olmoe-1b-7b", "workload": {"arrivals": "batch"}}}),
+    ("rate", {"arrivals": "poisson"}, {"base": {"model": "olmoe-1b-7b", "workload": {"arrivals": "poisson"}}}),
+    ("rate", {"arrivals": "poisson", "rate": "1, 0"},
+     {"base": {"model": "olmoe-1b-7b", "workload": {"arrivals": "poisson"}},
+      "conditions": [{"rate": 1}, {"rate": 0}]}),
+    ("speedup", {"arrivals": "trace", "speedup": "-2"},
+     {"base": {"model": "olmoe-1b-7b", "workload": {"arrivals": "trace"}}, "conditions": [{"speedup": -2}]}),
+    ("kv_tokens", {"kv_tokens": "0"}, {"base": {"model": "olmoe-1b-7b", "workload": {"kv_tokens": 0}}}),
+    ("limit_tpot_ms", {"limit_tpot_ms": "soon"},
+     {"base": {"model": "olmoe-1b-7b", "workload": {"limits": {"tpot_ms": "soon"}}}}),
+    ("limit_e2e_ms", {"limit_e2e_ms": "0"},
+     {"base": {"model": "olmoe-1b-7b", "workload": {"limits": {"e2e_ms": 0}}}}),
     ("seed", {"seed": "-1"}, {"base": {"model": "olmoe-1b-7b", "workload": {"seed": -1}}}),
     ("max_seconds", {"max_seconds": "0"}, {"measure": {"max_seconds": 0}}),
     ("vary_field", {"vary_field": "topk", "vary_values": "1"}, {"vary": {"field": "topk", "values": [1]}}),
@@ -419,7 +432,7 @@ def test_a_pool_that_is_not_offered_is_refused(signed_in: Any, two_pools: None) 
 def test_what_fits_is_asked_of_the_chosen_pool(signed_in: Any) -> None:
     machines.register_this(make.MACHINE, "default")
     machines.register_this(make.MACHINE | {"fingerprint": "small", "memory_bytes": 1_000_000_000}, "small")
-    assert "It does not fit" in signed_in.post(PLAN, texts(pool="small")).content.decode()
+    assert "The measurement does not fit" in signed_in.post(PLAN, texts(pool="small")).content.decode()
     assert "It does not fit" not in signed_in.post(PLAN, texts(pool="default")).content.decode()
     assert signed_in.post(NEW, texts(pool="small")).status_code == 422
 
@@ -460,7 +473,7 @@ def test_it_follows_the_document_too(signed_in: Any) -> None:
 def test_it_says_beforehand_that_something_does_not_fit(signed_in: Any) -> None:
     machines.register_this(make.MACHINE | {"memory_bytes": 1_000_000_000}, "default")
     response = signed_in.post(PLAN, texts())
-    assert "It does not fit" in response.content.decode()
+    assert "The measurement does not fit" in response.content.decode()
 
 
 @pytest.mark.parametrize("typed", [{"layers": "0"}, {"model": "no"}, {"trace": "mine"}])

@@ -72,8 +72,9 @@ def test_a_finished_experiment_answers_first_and_shows_everything(signed_in: Any
     row = done(member)
     response = signed_in.get(row.get_absolute_url())
     text = text_of(response)
-    sections = ["gate_up has the shortest", "Step time", "Where a step's time goes", "How tokens were routed",
-                "One run", "Requests", "How sure", "What was asked", "Where it ran", "Reproduce"]  # fmt: skip
+    sections = ["gate_up has the shortest", "Step time", "Where a step's time goes", "What users feel",
+                "How tokens were routed", "One run", "Requests", "How sure", "What was asked", "Where it ran",
+                "Reproduce"]  # fmt: skip
     places = [text.index(section) for section in sections]
     assert places == sorted(places)
     for shown in ("×16", "1×16", "4×64", "equals the reference", "Weights are random.", "kernels.fusion", "f00d",
@@ -85,11 +86,11 @@ def test_a_finished_experiment_answers_first_and_shows_everything(signed_in: Any
 def test_every_chart_has_its_configuration_and_a_table(signed_in: Any, member: Any) -> None:
     page = signed_in.get(done(member).get_absolute_url()).content.decode()
     charts = re.findall(r'<canvas data-chart="([\w-]+)" role="img" aria-label="[^"]+"', page)
-    assert charts == ["stages-0", "stages-1", "timeline"]
+    assert charts == ["stages-0", "stages-1", "ecdf-ttft_ms", "ecdf-tpot_ms", "ecdf-e2e_ms", "timeline"]
     for name in charts:
         found = re.search(rf'<script id="{name}" type="application/json">(.*?)</script>', page, re.DOTALL)
         assert found is not None
-        assert json.loads(found[1])["type"] == "bar"
+        assert json.loads(found[1])["type"] == ("line" if name.startswith("ecdf") else "bar")
         assert page.index("<table", found.end()) > 0
 
 
@@ -173,8 +174,8 @@ def test_the_pages_queries_do_not_grow_with_the_runs(
     signed_in: Any, member: Any, corners: int, django_assert_num_queries: Any
 ) -> None:
     row = done(member, conditions=[{"concurrency": 1, "prompt_tokens": 16 + n} for n in range(corners)])
-    # session, user; experiment, runs; the chosen run's series and requests; the routing at one corner
-    with django_assert_num_queries(7):
+    # session, user; experiment, runs; the chosen run's series and requests; the latencies and the routing at one corner
+    with django_assert_num_queries(8):
         signed_in.get(row.get_absolute_url())
 
 

@@ -79,3 +79,25 @@ def test_nothing_makes_an_empty_picture() -> None:
 def test_a_label_can_hold_anything() -> None:
     for picture in (pictures.heatmap(np.ones((1, 1), int), '"<&'), pictures.histogram([], '"<&')):
         assert ElementTree.fromstring(picture).attrib["aria-label"] == '"<&'
+
+
+def stack(limit: float | None) -> list[ElementTree.Element]:
+    pieces = [pictures.Piece("experts", 30, "experts: 30 B"), pictures.Piece("a<b", 10, "a<b: 10 B")]
+    return list(ElementTree.fromstring(pictures.stacked(pieces, limit, "x")))
+
+
+def test_a_stack_ends_before_the_mark_where_it_fits() -> None:
+    device, experts, other, mark = stack(80)
+    assert (device.attrib["width"], mark.attrib["d"]) == ("1000.0", "M1000.0 0v28")
+    assert (experts.attrib["x"], experts.attrib["width"]) == ("0.0", "375.0")
+    assert (other.attrib["data-part"], other.attrib["x"], other.attrib["width"]) == ("a<b", "375.0", "125.0")
+
+
+def test_a_stack_that_is_too_large_goes_beyond_the_mark() -> None:
+    *_, other, mark = stack(20)
+    assert float(other.attrib["x"]) + float(other.attrib["width"]) == 1000
+    assert mark.attrib["d"] == "M500.0 0v28"
+
+
+def test_a_stack_without_a_limit_has_no_mark() -> None:
+    assert len(stack(None)) == 2

@@ -55,6 +55,12 @@ def histogram(bars: Sequence[pictures.Bar], label: str) -> SafeString:
     return mark_safe(pictures.histogram(bars, label))
 
 
+@register.simple_tag
+def stacked(pieces: Sequence[pictures.Piece], limit: float | None, label: str) -> SafeString:
+    """A stacked bar, drawn by `webapp.ui.pictures`."""
+    return mark_safe(pictures.stacked(pieces, limit, label))
+
+
 @register.inclusion_tag("ui/chart.html")
 def chart(id: str, config: Mapping[str, Any], label: str, size: str = "") -> dict[str, Any]:
     """A chart from its Chart.js configuration (see `webapp.ui.charts`); ``label`` says in words what it shows.

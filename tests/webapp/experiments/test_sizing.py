@@ -1,0 +1,118 @@
+"""The capacity page: two answers that are kept apart, refusals beside their fields, and the way to the form."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import parse_qs
+
+import pytest
+
+from bench_worker.spec import Spec
+from tests.webapp.experiments import rows
+from webapp.experiments import machines
+from webapp.experiments.sizing import SizingForm, query_of
+
+pytestmark = pytest.mark.django_db
+CAPACITY = "/capacity/"
+
+
+def page(client: Any, query: str = "", **headers: str) -> str:
+    response = client.get(CAPACITY + query, headers=headers)
+    assert response.status_code == 200
+    return rows.text_of(response)
+
+
+def test_it_answers_without_a_run_or_a_machine(signed_in: Any) -> None:
+    said = page(signed_in)
+    # 61.1 GB of weights; KV cache: 16 requests · 2,560 tokens · 48 layers · 2 · 4 heads · 128 · 2 bytes = 4.03 GB
+    assert "4.03 GB" in said
+    assert "It fits: 65." in said
+    assert "no worker has registered yet" in said
+
+
+def test_what_is_too_large_says_how_many_are_needed(signed_in: Any) -> None:
+    said = page(signed_in, "?device=L40S")
+    assert "It does not fit: 65." in said
+    assert "It needs at least 2 of these (TP 2 × DP 1" in said
+
+
+def test_what_no_number_of_devices_holds_is_said(signed_in: Any) -> None:
+    query = "?model=deepseek-v3&device=L40S&concurrency=4096&prompt_tokens=1000000&max_batch_tokens=4096"
+    assert "No number of these up to 1,024 is enough." in page(signed_in, query)
+
+
+def test_deployment_and_measurement_are_answered_apart(signed_in: Any) -> None:
+    machine = machines.register_this(rows.MACHINE, "default")  # 24 GB
+    said = page(signed_in, f"?device=machine-{machine.pk}")
+    assert "It does not fit: 65." in said
+    assert "It fits: 4." in said  # one layer of 48, with embedding and head
+    assert "of 24.0 GB on AMD EPYC, 2 cores" in said
+
+
+def test_what_cannot_be_measured_yet_is_named(signed_in: Any) -> None:
+    said = page(signed_in, "?quantization=fp8&tp=2")
+    assert "This version can't measure it as it stands:" in said
+    assert "kernels.quantization: 'fp8' is not built yet" in said
+    assert "parallel.layout.tp: 2 is not allowed" in said
+
+
+@pytest.mark.parametrize(
+    ("query", "field", "message"),
+    [
+        ("?model=gpt-5", "model", "'gpt-5' is not"),
+        ("?model=../config.json", "model", "is a file path"),
+        ("?concurrency=0", "concurrency", "0 is not allowed"),
+        ("?concurrency=4096&max_batch_tokens=2048", "concurrency", "above max_batch_tokens"),
+        ("?prompt_tokens=1.5", "prompt_tokens", "1.5 is not"),
+        ("?output_tokens=1,2", "output_tokens", "'1,2' is not"),
+        ("?tp=3", "tp", "3 does not divide the 32 attention heads of qwen3-30b-a3b"),
+        ("?dtype=int4", "dtype", "'int4' is not"),
+        ("?device=TPU", "device", "'TPU' is not"),
+    ],
+)
+def test_a_refusal_stands_beside_its_field(signed_in: Any, query: str, field: str, message: str) -> None:
+    response = signed_in.get(CAPACITY + query)
+    assert message in " ".join(response.context["form"].errors[field])
+    assert "No answer: see what is marked above." in rows.text_of(response)
+
+
+def test_lengths_beyond_the_context_are_warned_of(signed_in: Any) -> None:
+    assert "qwen3-30b-a3b was made for 40,960" in page(signed_in, "?prompt_tokens=50000")
+
+
+def test_an_emptied_field_takes_its_usual_value() -> None:
+    assert SizingForm({"concurrency": ""}).answer() == SizingForm({}).answer()
+
+
+def test_a_part_of_the_page_carries_the_refusals_and_no_field(signed_in: Any) -> None:
+    part = signed_in.get(f"{CAPACITY}?tp=3", headers={"HX-Request": "true"}).content.decode()
+    assert "<input" not in part
+    assert '<div id="id_tp_said" hx-swap-oob="true"><ul class="errorlist"' in part
+
+
+def test_it_leads_to_the_form_with_the_same_values(signed_in: Any) -> None:
+    answer = SizingForm({"model": "olmoe-1b-7b", "concurrency": "3", "prompt_tokens": "77"}).answer()
+    assert answer
+    form = signed_in.get(f"/experiments/new/?{answer.new_query}").context["form"]
+    values = [form[name].value() for name in ("model", "concurrency", "prompt_tokens", "output_tokens", "layers")]
+    assert values == ["olmoe-1b-7b", "3", "77", "512", "1"]
+
+
+def test_the_form_shows_the_bar_and_leads_back(signed_in: Any) -> None:
+    machines.register_this(rows.MACHINE, "default")
+    response = signed_in.get("/experiments/new/?model=olmoe-1b-7b&concurrency=3&prompt_tokens=77&output_tokens=5")
+    assert 'class="memory-bar"' in response.content.decode()
+    asked = parse_qs(response.context["capacity_query"])
+    assert (asked["model"], asked["concurrency"], asked["prompt_tokens"]) == (["olmoe-1b-7b"], ["3"], ["77"])
+
+
+def test_the_form_says_how_many_devices_the_deployment_needs(signed_in: Any) -> None:
+    machines.register_this(rows.MACHINE, "default")  # 24 GB: two can't hold 61 GB
+    said = rows.text_of(signed_in.get("/experiments/new/?model=qwen3-30b-a3b&concurrency=1"))
+    assert "It needs at least 3 devices like this worker's" in said
+    assert "devices like" not in rows.text_of(signed_in.get("/experiments/new/?model=olmoe-1b-7b&concurrency=1"))
+
+
+def test_lengths_that_the_trace_decides_are_asked_for_as_one() -> None:
+    query = parse_qs(query_of(Spec(model="olmoe-1b-7b"), 900))
+    assert (query["prompt_tokens"], query["output_tokens"]) == (["899"], ["1"])

@@ -1,0 +1,188 @@
+"""Will it fit: the question of the capacity page, asked in its address, and the two answers to it.
+
+The deployment on its devices, and the measurement on a machine of the pool, are answered apart: either may fit where
+the other doesn't.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from django import forms
+
+from bench_worker import capacity, devices, models, spec_rules
+from bench_worker.errors import not_one_of
+from bench_worker.spec import Experiment, Library, Spec, SpecError
+from webapp.experiments import fields, machines, memory
+from webapp.experiments.memory_bar import MemoryBar, memory_bar
+from webapp.experiments.models import Machine
+from webapp.ui import formatting
+
+#: The page's fields: place in the document's base, label, and what stands for an empty one.
+ASKED = {
+    "model": ("model", "Model", "qwen3-30b-a3b"),
+    "dtype": ("kernels.dtype", "Number format", "bfloat16"),
+    "quantization": ("kernels.quantization", "Format of the experts", "none"),
+    "tp": ("parallel.layout.tp", "Tensor-parallel ranks", "1"),
+    "dp": ("parallel.layout.dp", "Data-parallel groups", "1"),
+    "concurrency": ("workload.concurrency", "Concurrency", "16"),
+    "prompt_tokens": ("workload.prompt_tokens", "Prompt tokens", "2048"),
+    "output_tokens": ("workload.output_tokens", "Output tokens", "512"),
+    "max_batch_tokens": ("workload.max_batch_tokens", "Tokens a step", "2048"),
+}
+#: What the page says about a field where the schema's line, which speaks of measuring, doesn't hold.
+HELP = {
+    "model": "A preset; python -m bench_worker fit reads a config.json.",
+    "concurrency": "Requests in flight at once, over all groups.",
+    "prompt_tokens": "Of every request.",
+    "output_tokens": "Of every request.",
+}
+CLOSED = {
+    "model": list(models.presets()),
+    "dtype": list(capacity.DTYPE_BYTES),
+    "quantization": fields.all_choices("base.kernels.quantization"),
+}
+#: Fields that the form of a new experiment has as well.
+SHARED = ("model", "dtype", "concurrency", "prompt_tokens", "output_tokens", "max_batch_tokens")
+DEVICE = "H100"
+#: Of a machine's id, which stands among the names of devices.
+MACHINE = "machine-"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What measuring one layer on one rank takes, on ``machine``, the largest there is; None where none has registered.
+    ``refused`` says what of the deployment this version can't measure."""
+
+    fit: capacity.Fit
+    machine: Machine | None
+    refused: list[str]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """``ranks``: devices of the layout. ``longest_context``: tokens of a sequence at this concurrency. ``least``: where
+    it doesn't fit, the least number of these devices; None where no number is enough."""
+
+    deployment: capacity.Fit
+    device: devices.Device
+    ranks: int
+    bar: MemoryBar
+    longest_context: int
+    least: devices.Enough | None
+    warning: str | None
+    measurement: Measurement
+    #: The form of a new experiment with the same values.
+    new_query: str
+
+
+class SizingForm(forms.Form):
+    """What the address asks; what it leaves out or empty takes its usual value. Every text reaches the check of the
+    document, whose sentences stand beside their fields."""
+
+    def __init__(self, query: Mapping[str, str]) -> None:
+        usual = {name: text for name, (_, _, text) in ASKED.items()} | {"device": DEVICE}
+        super().__init__({name: query.get(name, "").strip() or text for name, text in usual.items()})
+        here = {f"{MACHINE}{machine.pk}": _as_device(machine) for machine in machines.latest()}
+        self.devices = devices.DEVICES | here
+        for name, (path, label, text) in ASKED.items():
+            widget = _select(CLOSED[name]) if name in CLOSED else _number(text)
+            help_text = HELP.get(name) or fields.described(f"base.{path}")
+            self.fields[name] = forms.CharField(label=label, widget=widget, help_text=help_text)
+        self.fields["device"] = forms.CharField(
+            label="Device",
+            help_text="Its memory as its maker states it, or a machine that measures here.",
+            widget=forms.Select(
+                choices=[
+                    (key, f"{device.name} ({formatting.size(device.memory_bytes)})")
+                    for key, device in self.devices.items()
+                ]
+            ),
+        )
+
+    def clean(self) -> None:
+        asked: dict[str, Any] = {}
+        for name, (path, _, _) in ASKED.items():
+            values = fields.values_of(self.cleaned_data[name])
+            fields.put(asked, path, values[0] if len(values) == 1 else self.cleaned_data[name])
+        try:
+            self.spec = Experiment.model_validate({"base": asked}, context=Library(measures=False)).base
+        except SpecError as error:
+            for problem in error.errors:
+                self._say(problem)
+        else:
+            self._divides_the_heads()
+        if self.cleaned_data["device"] not in self.devices:
+            self.add_error("device", not_one_of(self.cleaned_data["device"], self.devices))
+
+    def _say(self, problem: SpecError) -> None:
+        """Put the sentence beside the field that it names."""
+        names = [name for name, (path, _, _) in ASKED.items() if problem.field == f"base.{path}"]
+        self.add_error(names[0] if names else None, problem.message if names else str(problem))
+
+    def _divides_the_heads(self) -> None:
+        heads, tp = models.load(self.spec.model).attention.heads, self.spec.parallel.layout.tp
+        if heads % tp:
+            self.add_error("tp", f"{tp} does not divide the {heads} attention heads of {self.spec.model}")
+
+    def answer(self) -> Answer | None:
+        """None where what is asked makes no sense; the form says why."""
+        if not self.is_valid():
+            return None
+        spec, device = self.spec, self.devices[self.cleaned_data["device"]]
+        deployment = capacity.fit(spec, device.memory_bytes)
+        return Answer(
+            deployment=deployment,
+            device=device,
+            ranks=spec.parallel.layout.tp * spec.parallel.layout.dp,
+            bar=memory_bar(deployment),
+            longest_context=capacity.longest_context(spec, device.memory_bytes),
+            least=None if deployment.fits else devices.enough(spec, device.memory_bytes),
+            warning=capacity.beyond_context(models.load(spec.model), deployment.tokens_per_sequence),
+            measurement=_measurement(spec, deployment.tokens_per_sequence),
+            new_query=urlencode({name: self.cleaned_data[name] for name in SHARED}),
+        )
+
+
+def query_of(spec: Spec, tokens_per_sequence: int) -> str:
+    """The address's query that asks for the deployment of ``spec``; sequences whose length the trace decides are asked
+    for at ``tokens_per_sequence``, as all prompt but for one token."""
+    values = spec_rules.flat(spec.model_dump())
+    query = {name: values[path] for name, (path, _, _) in ASKED.items()}
+    if None in (query["prompt_tokens"], query["output_tokens"]):
+        query |= {"prompt_tokens": max(1, tokens_per_sequence - 1), "output_tokens": 1}
+    return urlencode(query)
+
+
+def _measurement(spec: Spec, tokens_per_sequence: int) -> Measurement:
+    """Of one rank, with the experts as this version can measure them."""
+    refused = []
+    try:
+        Experiment.model_validate({"base": spec.model_dump()})
+    except SpecError as error:
+        refused = [f"{problem.field.removeprefix('base.')}: {problem.message}" for problem in error.errors]
+    machine = memory.largest_machine()
+    free = None if machine is None else memory.device_bytes(machine.details)
+    plain = spec.model_copy(
+        update={
+            "parallel": Spec(model=spec.model).parallel,
+            "kernels": spec.kernels.model_copy(update={"quantization": "none"}),
+        }
+    )
+    fit = capacity.fit_measurement(plain, free, tokens_per_sequence=tokens_per_sequence)
+    return Measurement(fit, machine, refused)
+
+
+def _as_device(machine: Machine) -> devices.Device:
+    return devices.Device(machine.name, memory.device_bytes(machine.details), "as its worker registered it")
+
+
+def _select(values: list[str]) -> forms.Select:
+    return forms.Select(choices=[(value, value) for value in values])
+
+
+def _number(usual: str) -> forms.TextInput:
+    return forms.TextInput(attrs={"inputmode": "numeric", "autocomplete": "off", "placeholder": usual})
