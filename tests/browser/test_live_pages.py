@@ -113,7 +113,7 @@ def test_an_ended_experiment_is_not_asked_for_again(site: Page, member: Any) -> 
     finish(row)
     expect(site.get_by_role("heading", name="How sure")).to_be_visible()
     expect(site.get_by_role("button", name="Run again")).to_be_visible()
-    expect(site.locator("canvas")).to_have_count(3)
+    expect(site.locator("canvas")).to_have_count(6)  # stages, steps, a run; and a distribution of each latency
     assert site.evaluate("[...document.querySelectorAll('canvas')].every((canvas) => Chart.getChart(canvas))")
     asked: list[str] = []
     site.on("request", lambda request: asked.append(request.url))
@@ -126,7 +126,7 @@ def test_the_routing_of_another_corner_is_one_click_away(site: Page, member: Any
     site.set_viewport_size({"width": width, "height": 800})
     site.goto(rows.done(member).get_absolute_url())
     expect(site.get_by_role("heading", name="How tokens were routed at 4×64")).to_be_visible()
-    site.get_by_label("Corners").first.get_by_role("link", name="1×16").click()
+    site.get_by_label("Corners", exact=True).first.get_by_role("link", name="1×16").click()
     expect(site.get_by_role("heading", name="How tokens were routed at 1×16")).to_be_in_viewport()
     for picture in site.locator(".pictures svg").all():
         expect(picture).to_be_visible()
