@@ -90,7 +90,7 @@ def run_experiment(
     fingerprint = environment.device_fingerprint(machine)
     for threads in sorted({run.spec.kernels.threads or bench.threads for run in conditions[0].planned}):
         kept = ceilings.load(fingerprint, threads)
-        if kept is None:
+        if kept is None or kept.warnings:  # what a busy machine lowered is measured again
             report.progress("calibrate", 0, 1)
             kept = calibrate_apart(threads)
         bench.ceilings[threads] = kept

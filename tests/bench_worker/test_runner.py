@@ -349,10 +349,14 @@ def test_stages_are_held_against_the_kept_ceilings(experiment):
     assert all(limit.share >= 0 for limit in limits.values())
 
 
-def test_ceilings_that_are_not_kept_are_measured_first_for_each_number_of_threads(experiment, monkeypatch):
+@pytest.mark.parametrize("busy", [None, "Other processes took 40% of the processors meanwhile."])
+def test_ceilings_that_are_not_kept_or_doubtful_are_measured_first_for_each_number_of_threads(
+    experiment, monkeypatch, busy
+):
     (kept,) = measure(experiment())[0].ceilings.values()
     asked = []
-    monkeypatch.setattr(runner.ceilings, "load", lambda fingerprint, threads: None)
+    doubtful = kept.model_copy(update={"warnings": [busy]})
+    monkeypatch.setattr(runner.ceilings, "load", lambda fingerprint, threads: busy and doubtful)
     monkeypatch.setattr(runner, "calibrate_apart", lambda threads: asked.append(threads) or kept)
     result, report = measure(experiment({"field": "kernels.threads", "values": [2, 1]}))
     assert asked == [1, 2]
