@@ -8,8 +8,10 @@ intermediate, ``E`` experts, ``k`` top-k, ``EP = TP · DP`` expert-parallel rank
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import fields
 from math import ceil
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -32,7 +34,7 @@ TRACE_TOKENS = 4096
 
 #: A Python process with torch and DeepSpeed loaded, and what these load with their first step (torch 2.13, CPU).
 PROCESS_BYTES = 440_000_000
-#: Tokens of the batch that is checked against the reference.
+#: Tokens of the batch that is checked against the reference: enough for the kernels of large batches.
 CHECK_TOKENS = 256
 
 #: What zentorch holds packed, in copies of the experts' weights: measured, see docs/measurement.md.
@@ -288,19 +290,19 @@ def _routed(spec: Spec, model: Model, tokens: int) -> tuple[int, int]:
     params = strategies.parameters(spec.routing, model)
     rows = strategies.routed_rows(strategy, params, tokens, model.experts)
     if spec.kernels.experts in ("padded", "deepspeed_layer"):
-        rows = _padded_rows(spec, model, tokens, rows)
+        rows = _padded_rows(spec, model, tokens, rows, params)
     return rows, strategies.selection_bytes(strategy, params, tokens, model.experts)
 
 
-def _padded_rows(spec: Spec, model: Model, tokens: int, rows: int) -> int:
+def _padded_rows(spec: Spec, model: Model, tokens: int, rows: int, params: Mapping[str, Any]) -> int:
     """Rows with padding: E times the fullest expert's, which has T at most, and under a uniform load the mean and a few
     standard deviations. Some strategies fill all experts alike."""
     mean = rows / model.experts
     if spec.routing.strategy in ("expert_choice", "soft", "balanced"):
         return model.experts * ceil(mean)
     fullest = min(tokens, ceil(mean + 6 * mean**0.5)) if spec.load.profile == "uniform" else tokens
-    if spec.routing.capacity_factor is not None:
-        fullest = min(fullest, ceil(spec.routing.capacity_factor * mean))
+    if (factor := params.get("capacity_factor")) is not None:
+        fullest = min(fullest, strategies.capacity(tokens, model.experts, params["top_k"], factor))
     return model.experts * fullest
 
 

@@ -19,8 +19,8 @@ from bench_worker.schema_errors import spec_errors
 from bench_worker.spec_fields import Routing
 
 __all__ = [
-    "NON_CAUSAL", "STRATEGIES", "TOP_P", "Strategy", "checked", "chosen_tokens", "default_groups", "filled", "foreign",
-    "most_experts", "own_routing", "parameters", "problems", "routed_rows", "selection_bytes", "slots",
+    "NON_CAUSAL", "STRATEGIES", "TOP_P", "Strategy", "capacity", "checked", "chosen_tokens", "default_groups", "filled",
+    "foreign", "most_experts", "own_routing", "parameters", "problems", "routed_rows", "selection_bytes", "slots",
 ]  # fmt: skip
 
 #: Why a strategy that is not `Strategy.causal` can't serve.
@@ -185,6 +185,11 @@ def slots(num_tokens: int, num_experts: int, top_k: int) -> int:
 def chosen_tokens(num_tokens: int, num_experts: int, top_k: int) -> int:
     """Tokens that an expert of ``expert_choice`` takes: C = max(1, floor(T·k / E + 0.5)), all T where C is above T."""
     return min(num_tokens, max(1, (2 * num_tokens * top_k + num_experts) // (2 * num_experts)))
+
+
+def capacity(num_tokens: int, num_experts: int, top_k: int, factor: float) -> int:
+    """Assignments that an expert of ``token_choice`` keeps at most: C = ceil(factor · k · T / E) (2006.16668)."""
+    return ceil(factor * top_k * num_tokens / num_experts)
 
 
 def most_experts(num_experts: int, top_k: int | None, max_experts: int | None) -> int:

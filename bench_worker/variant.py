@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from bench_worker import capacity, environment, reference, routing, strategies
+from bench_worker.capacity import CHECK_TOKENS
 from bench_worker.errors import Unavailable
 from bench_worker.interleave import Layer, LayerInput
 from bench_worker.kernels import registry
@@ -35,8 +36,8 @@ from bench_worker.workload.recordings import Recording
 
 #: Largest error against the float64 reference that a variant may show, by dtype.
 TOLERANCES = {"float32": 1e-5, "bfloat16": 1e-2, "float16": 2e-3}
-#: Tokens of the checked batch, enough for the kernels of large batches, and how many of them are compared.
-CHECK_TOKENS, COMPARED_TOKENS = 256, 8
+#: Tokens of the checked batch that are compared.
+COMPARED_TOKENS = 8
 
 
 class Variant:

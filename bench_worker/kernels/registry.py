@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import ceil
 
 import torch
 
+from bench_worker import strategies
 from bench_worker.kernels.base import ExpertBackend, ExpertWeights, lacking
 from bench_worker.kernels.deepspeed_grouped import DeepSpeedGrouped
 from bench_worker.kernels.deepspeed_layer import DeepSpeedLayer
@@ -90,4 +90,4 @@ def _capacity(spec: Spec, model: Model) -> Callable[[int], int] | None:
     factor, top_k = spec.routing.capacity_factor, spec.routing.top_k or model.top_k
     if factor is None or spec.routing.strategy != "token_choice":
         return None
-    return lambda tokens: ceil(factor * top_k * tokens / model.experts)
+    return lambda tokens: strategies.capacity(tokens, model.experts, top_k, factor)

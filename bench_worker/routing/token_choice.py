@@ -5,12 +5,12 @@ Shapes: ``T`` tokens, ``E`` experts, ``k`` experts a token, ``N = T·k`` assignm
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from bench_worker import strategies
 from bench_worker.routing.base import Assignments, Router, token_major
 from bench_worker.routing.scoring import Scoring
 
@@ -52,7 +52,7 @@ class TokenChoice(Router):
 
     def _within_capacity(self, routed: Assignments, factor: float) -> Assignments:
         token, expert, weight, num_tokens = routed.token, routed.expert, routed.weight, routed.num_tokens
-        capacity = math.ceil(factor * self.top_k * num_tokens / self.num_experts)
+        capacity = strategies.capacity(num_tokens, self.num_experts, self.top_k, factor)
         kept = heaviest(expert, weight, capacity, self.num_experts)
         dropped = expert.numel() - kept.numel()
         return Assignments(token[kept], expert[kept], weight[kept], num_tokens, self.num_experts, dropped)

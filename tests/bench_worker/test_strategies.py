@@ -86,3 +86,9 @@ def test_slots_and_exact_solvers_take_memory_that_counts():
     assert count("soft", {"top_k": 8}, 2048, 64) == 16_384 * (16 * 2048 + 8 * 64)
     assert count("balanced", {"top_k": 1, "solver": "exact"}, 2048, 64) == 16 * 2112**2
     assert count("balanced", {"top_k": 8, "solver": "auction"}, 2048, 64) == 0
+
+
+def test_an_expert_keeps_its_share_of_the_assignments_times_the_factor_rounded_up():
+    assert strategies.capacity(num_tokens=10, num_experts=8, top_k=2, factor=1.0) == 3  # 2.5
+    assert strategies.capacity(num_tokens=10, num_experts=8, top_k=2, factor=1.25) == 4  # 3.125
+    assert strategies.capacity(num_tokens=1, num_experts=64, top_k=1, factor=0.5) == 1

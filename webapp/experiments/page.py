@@ -7,14 +7,14 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, Q
 from django.utils import timezone
 
 from bench_worker import result
 from bench_worker.strategies import NON_CAUSAL
 from bench_worker.workload.generators import GENERATORS
 from webapp.experiments import export, fingerprints, kernel_page, kernels, latency, machines, present, routing
-from webapp.experiments.models import HELD, Experiment, Kind, Machine, Run, State
+from webapp.experiments.models import HELD, Experiment, Kind, Machine, State
 from webapp.ui import heat
 
 RECENT = 8
@@ -119,14 +119,13 @@ def detail(row: Experiment, chosen: str = "", corner: str = "", behind: str = ""
     non_causal = routing.non_causal(row.document)
     varied = list(dict.fromkeys(planned["variant"] for planned in row.plan))
     corners = list(dict.fromkeys(planned["condition"] for planned in row.plan))
-    environment = row.result["environment"] if row.result else row.machine.details if row.machine else {}
     context = {
         "experiment": row,
         "differs": differs,
         "rest": rest,
         "varied": varied,
         "corners": corners,
-        "where": fingerprints.facts(environment) | fingerprints.conditions(environment),
+        "where": _where(row),
         "file": export.experiment_json(row).decode(),
         "command": command(row),
         "trace_file": imported_trace(row),
@@ -135,8 +134,7 @@ def detail(row: Experiment, chosen: str = "", corner: str = "", behind: str = ""
         "non_causal_why": NON_CAUSAL,
     }
     if row.state == State.DONE:
-        found = context | _done(row, chosen, non_causal, behind)
-        return found | _felt(row, varied, corners, corner) | _routed(row, varied, corners, corner)
+        return context | _done(row, chosen, non_causal, behind) | _compared(row, varied, corners, corner)
     if row.state == State.QUEUED:
         return context | _queued(row)
     runs = present.seen(row.plan, row.so_far)
@@ -150,11 +148,10 @@ def detail(row: Experiment, chosen: str = "", corner: str = "", behind: str = ""
 
 def table(row: Experiment) -> dict[str, Any]:
     """Everything on the page of a table of expert backends."""
-    environment = row.result["environment"] if row.result else row.machine.details if row.machine else {}
     context = {
         "experiment": row,
-        "where": fingerprints.facts(environment) | fingerprints.conditions(environment),
-        "flags": environment.get("flags", []) if row.result else [],
+        "where": _where(row),
+        "flags": _environment(row).get("flags", []),
         **kernel_page.of_row(row),
     }
     if row.state == State.QUEUED:
@@ -188,7 +185,7 @@ def recordings(row: Experiment) -> list[str]:
 def _done(row: Experiment, chosen: str, non_causal: Container[str], behind: str) -> dict[str, Any]:
     runs = list(row.runs.defer("requests", "expert_assignments", "routing", "fit"))
     seen = present.seen(row.plan, ({name: getattr(run, name) for name in present.SEEN} for run in runs))
-    environment = row.result["environment"] if row.result else {}
+    environment = _environment(row)
     context = {
         "flags": environment.get("flags", []),
         "kernels": kernels.section([{name: getattr(run, name) for name in kernels.READ} for run in runs], environment),
@@ -219,22 +216,28 @@ def _done(row: Experiment, chosen: str, non_causal: Container[str], behind: str)
     }
 
 
-def _felt(row: Experiment, variants: list[str], corners: list[str], corner: str) -> dict[str, Any]:
-    chosen, runs = _at_corner(row, variants, corners, corner)
-    return {"felt": latency.section(runs.values(*latency.READ), corners, chosen, by_corner=len(variants) == 1)}
+def _compared(row: Experiment, variants: list[str], corners: list[str], corner: str) -> dict[str, Any]:
+    """What users feel and how tokens were routed: of all variants at ``corner``, or at the last one, the busiest where
+    experimenters go up; of a single variant, at all corners."""
+    chosen, by_corner = corner if corner in corners else corners[-1], len(variants) == 1
+    runs = row.runs.all() if by_corner else row.runs.filter(condition=chosen)
+    read = list(runs.values(*dict.fromkeys((*latency.READ, *routing.READ))))
+    return {
+        "felt": latency.section(read, corners, chosen, by_corner=by_corner),
+        "routing": routing.section(read, corners, chosen, by_corner=by_corner),
+        "heat_levels": heat.LEVELS,
+    }
 
 
-def _routed(row: Experiment, variants: list[str], corners: list[str], corner: str) -> dict[str, Any]:
-    chosen, runs = _at_corner(row, variants, corners, corner)
-    found = routing.section(runs.values(*routing.READ), corners, chosen, by_corner=len(variants) == 1)
-    return {"routing": found, "heat_levels": heat.LEVELS}
+def _environment(row: Experiment) -> dict[str, Any]:
+    """The machine's, as the result tells it; empty before there is one."""
+    return row.result["environment"] if row.result else {}
 
 
-def _at_corner(row: Experiment, variants: list[str], corners: list[str], corner: str) -> tuple[str, QuerySet[Run]]:
-    """All variants at ``corner``, or at the last one: the busiest, where experimenters go up. Of a single variant, all
-    corners."""
-    chosen, runs = corner if corner in corners else corners[-1], row.runs.all()
-    return chosen, runs.filter(condition=chosen) if len(variants) > 1 else runs
+def _where(row: Experiment) -> dict[str, str]:
+    """What the machine is that measures it or did, and how it was then."""
+    details = _environment(row) or (row.machine.details if row.machine else {})
+    return fingerprints.facts(details) | fingerprints.conditions(details)
 
 
 def _queued(row: Experiment) -> dict[str, Any]:

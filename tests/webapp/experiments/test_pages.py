@@ -174,8 +174,8 @@ def test_the_pages_queries_do_not_grow_with_the_runs(
     signed_in: Any, member: Any, corners: int, django_assert_num_queries: Any
 ) -> None:
     row = done(member, conditions=[{"concurrency": 1, "prompt_tokens": 16 + n} for n in range(corners)])
-    # session, user; experiment, runs; the chosen run's series and requests; the latencies and the routing at one corner
-    with django_assert_num_queries(8):
+    # session, user; experiment, runs; the chosen run's series and requests; what is compared at one corner
+    with django_assert_num_queries(7):
         signed_in.get(row.get_absolute_url())
 
 
