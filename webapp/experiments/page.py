@@ -110,6 +110,23 @@ def machine_list() -> dict[str, Any]:
     return {"rows": [(line, next(iter(last[line.machine.pool, line.machine.host]), None)) for line in lines]}
 
 
+def stamp(row: Experiment) -> str:
+    """What a page of the experiment shows below its head: the same for as long as nothing there changes."""
+    return f"{row.state}-{row.attempt}-{len(row.so_far)}"
+
+
+def head(row: Experiment) -> dict[str, Any]:
+    """What changes from second to second until the experiment ends: how far it is, or who is before it."""
+    now = timezone.now()
+    changing = {
+        "experiment": row,
+        "stamp": stamp(row),
+        "now": present.now(row.progress, now) if row.state in HELD else None,
+        "late": is_late(row, now),
+    }
+    return changing | (_queued(row) if row.state == State.QUEUED else {})
+
+
 def detail(row: Experiment, chosen: str = "", corner: str = "", behind: str = "") -> dict[str, Any]:
     """Everything on an experiment's page; ``chosen`` is the position of the run whose steps and requests are shown,
     ``corner`` the one whose latencies and routing are, ``behind`` the latency whose slow steps are."""
@@ -119,8 +136,7 @@ def detail(row: Experiment, chosen: str = "", corner: str = "", behind: str = ""
     non_causal = routing.non_causal(row.document)
     varied = list(dict.fromkeys(planned["variant"] for planned in row.plan))
     corners = list(dict.fromkeys(planned["condition"] for planned in row.plan))
-    context = {
-        "experiment": row,
+    context = head(row) | {
         "differs": differs,
         "rest": rest,
         "varied": varied,
@@ -136,11 +152,9 @@ def detail(row: Experiment, chosen: str = "", corner: str = "", behind: str = ""
     if row.state == State.DONE:
         return context | _done(row, chosen, non_causal, behind) | _compared(row, varied, corners, corner)
     if row.state == State.QUEUED:
-        return context | _queued(row)
+        return context
     runs = present.seen(row.plan, row.so_far)
     return context | {
-        "now": present.now(row.progress, timezone.now()) if row.state in HELD else None,
-        "late": is_late(row, timezone.now()),
         "matrix": present.matrix(row.plan, runs) if runs or row.state in HELD else None,
         "bars": present.bars(runs, non_causal),
     }
@@ -148,16 +162,11 @@ def detail(row: Experiment, chosen: str = "", corner: str = "", behind: str = ""
 
 def table(row: Experiment) -> dict[str, Any]:
     """Everything on the page of a table of expert backends."""
-    context = {
-        "experiment": row,
+    return head(row) | {
         "where": _where(row),
         "flags": _environment(row).get("flags", []),
         **kernel_page.of_row(row),
     }
-    if row.state == State.QUEUED:
-        return context | _queued(row)
-    now = timezone.now()
-    return context | {"now": present.now(row.progress, now) if row.state in HELD else None, "late": is_late(row, now)}
 
 
 def command(row: Experiment) -> str:

@@ -10,6 +10,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 from django.views.decorators.vary import vary_on_headers
+from django_htmx.http import reswap
 
 from bench_worker import devices, spec
 from bench_worker.strategies import NON_CAUSAL, STRATEGIES
@@ -102,15 +103,19 @@ def capacity(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def detail(request: HttpRequest, pk: int) -> HttpResponse:
-    return render(request, "experiments/detail.html", _context(request, pk))
+    return render(request, "experiments/detail.html", _context(request, visible(pk)))
 
 
 @require_safe
 def live(request: HttpRequest, pk: int) -> HttpResponse:
-    """The part of the page that changes until the experiment has ended."""
+    """The part of the page that changes until the experiment has ended; only its head while the rest is as it was when
+    it was last sent (``?shown=`` its stamp), for most of a page costs the machine that is being measured too much."""
+    row = visible(pk)
     if not request.htmx:  # type: ignore[attr-defined]
-        return redirect(visible(pk))
-    return render(request, "experiments/detail.html#live", _context(request, pk))
+        return redirect(row)
+    if request.GET.get("shown") != page.stamp(row):
+        return render(request, "experiments/detail.html#live", _context(request, row))
+    return reswap(render(request, "experiments/detail.html#head", page.head(row)), "none")
 
 
 @require_safe
@@ -164,8 +169,8 @@ def _or_part(request: HttpRequest, template: str, part: str) -> str:
     return f"{template}#{part}" if request.htmx else template  # type: ignore[attr-defined]
 
 
-def _context(request: HttpRequest, pk: int) -> dict[str, object]:
-    return page.detail(visible(pk), *(request.GET.get(name, "") for name in ("run", "corner", "behind")))
+def _context(request: HttpRequest, row: Experiment) -> dict[str, object]:
+    return page.detail(row, *(request.GET.get(name, "") for name in ("run", "corner", "behind")))
 
 
 def _outlook(form: DocumentForm | ExperimentForm) -> dict[str, Any]:
