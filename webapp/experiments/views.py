@@ -170,7 +170,8 @@ def _or_part(request: HttpRequest, template: str, part: str) -> str:
 
 
 def _context(request: HttpRequest, row: Experiment) -> dict[str, object]:
-    return page.detail(row, *(request.GET.get(name, "") for name in ("run", "corner", "behind")))
+    shown = {name: request.GET[name] for name in page.Shown._fields if name in request.GET}
+    return page.detail(row, page.Shown(**shown))
 
 
 def _outlook(form: DocumentForm | ExperimentForm) -> dict[str, Any]:
