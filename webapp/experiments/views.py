@@ -14,7 +14,7 @@ from django_htmx.http import reswap
 
 from bench_worker import devices, spec
 from bench_worker.strategies import NON_CAUSAL, STRATEGIES
-from webapp.experiments import backends, export, fields, kernel_page, machines, memory, page, queue, sizing
+from webapp.experiments import backends, export, fields, kernel_page, machines, memory, page, queue, run_page, sizing
 from webapp.experiments.filters import ExperimentFilter
 from webapp.experiments.forms import DocumentForm, ExperimentForm
 from webapp.experiments.kernels_form import KernelsForm
@@ -116,6 +116,12 @@ def live(request: HttpRequest, pk: int) -> HttpResponse:
     if request.GET.get("shown") != page.stamp(row):
         return render(request, "experiments/detail.html#live", _context(request, row))
     return reswap(render(request, "experiments/detail.html#head", page.head(row)), "none")
+
+
+@require_safe
+def run(request: HttpRequest, pk: int, position: int) -> HttpResponse:
+    """Every request and every step of one run, sorted and paged as the address says."""
+    return render(request, "experiments/run.html", run_page.context(visible(pk), position, request.GET))
 
 
 @require_safe
