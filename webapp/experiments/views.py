@@ -14,7 +14,7 @@ from django_htmx.http import reswap
 
 from bench_worker import devices, spec
 from bench_worker.strategies import NON_CAUSAL, STRATEGIES
-from webapp.experiments import backends, export, fields, kernel_page, machines, memory, page, queue, sizing
+from webapp.experiments import backends, export, fields, kernel_page, machines, memory, page, queue, run_page, sizing
 from webapp.experiments.filters import ExperimentFilter
 from webapp.experiments.forms import DocumentForm, ExperimentForm
 from webapp.experiments.kernels_form import KernelsForm
@@ -119,6 +119,12 @@ def live(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_safe
+def run(request: HttpRequest, pk: int, position: int) -> HttpResponse:
+    """Every request and every step of one run, sorted and paged as the address says."""
+    return render(request, "experiments/run.html", run_page.context(visible(pk), position, request.GET))
+
+
+@require_safe
 def machine_list(request: HttpRequest) -> HttpResponse:
     return render(request, "experiments/machines.html", page.machine_list())
 
@@ -170,7 +176,8 @@ def _or_part(request: HttpRequest, template: str, part: str) -> str:
 
 
 def _context(request: HttpRequest, row: Experiment) -> dict[str, object]:
-    return page.detail(row, *(request.GET.get(name, "") for name in ("run", "corner", "behind")))
+    shown = {name: request.GET[name] for name in page.Shown._fields if name in request.GET}
+    return page.detail(row, page.Shown(**shown))
 
 
 def _outlook(form: DocumentForm | ExperimentForm) -> dict[str, Any]:

@@ -106,11 +106,20 @@ def test_a_finished_experiment_answers_first_and_shows_everything(signed_in: Any
 def test_every_chart_has_its_configuration_and_a_table(signed_in: Any, member: Any) -> None:
     page = signed_in.get(done(member).get_absolute_url()).content.decode()
     charts = re.findall(r'<canvas data-chart="([\w-]+)" role="img" aria-label="[^"]+"', page)
-    assert charts == ["stages-0", "stages-1", "ecdf-ttft_ms", "ecdf-tpot_ms", "ecdf-e2e_ms", "timeline"]
+    assert charts == [
+        "trade-off-0",
+        "trade-off-1",
+        "stages-0",
+        "stages-1",
+        "ecdf-ttft_ms",
+        "ecdf-tpot_ms",
+        "ecdf-e2e_ms",
+        "timeline",
+    ]
     for name in charts:
         found = re.search(rf'<script id="{name}" type="application/json">(.*?)</script>', page, re.DOTALL)
         assert found is not None
-        assert json.loads(found[1])["type"] == ("line" if name.startswith("ecdf") else "bar")
+        assert json.loads(found[1])["type"] == ("line" if name.startswith(("ecdf", "trade")) else "bar")
         assert page.index("<table", found.end()) > 0
 
 
