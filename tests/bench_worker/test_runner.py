@@ -134,7 +134,9 @@ def test_networks_side_by_side_count_together(experiment):
 def ticking(monkeypatch):
     """A monotonic clock that moves on by 10 ms whenever someone reads it."""
     reads = count()
-    monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=lambda: next(reads) / 100))
+    clock = SimpleNamespace(monotonic=lambda: next(reads) / 100)
+    for module in (runner, bench):
+        monkeypatch.setattr(module, "time", clock)
 
 
 def test_what_max_seconds_cuts_is_marked_truncated(experiment, ticking):
