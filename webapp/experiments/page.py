@@ -7,14 +7,15 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from django.db.models import Count, Q
+from django.db.models import Count, Prefetch, Q, prefetch_related_objects
 from django.utils import timezone
 
 from bench_worker import result
+from bench_worker.spec import Spec
 from bench_worker.strategies import NON_CAUSAL
 from bench_worker.workload.generators import GENERATORS
-from webapp.experiments import export, fingerprints, kernel_page, kernels, latency, machines, present, routing
-from webapp.experiments.models import HELD, Experiment, Kind, Machine, State
+from webapp.experiments import export, fingerprints, kernel_page, kernels, latency, machines, present, ranks, routing
+from webapp.experiments.models import HELD, Experiment, Kind, Machine, Run, StageSeries, State
 from webapp.ui import heat
 
 RECENT = 8
@@ -110,9 +111,10 @@ def machine_list() -> dict[str, Any]:
     return {"rows": [(line, next(iter(last[line.machine.pool, line.machine.host]), None)) for line in lines]}
 
 
-def detail(row: Experiment, chosen: str = "", corner: str = "", behind: str = "") -> dict[str, Any]:
+def detail(row: Experiment, chosen: str = "", corner: str = "", behind: str = "", step: str = "") -> dict[str, Any]:
     """Everything on an experiment's page; ``chosen`` is the position of the run whose steps and requests are shown,
-    ``corner`` the one whose latencies and routing are, ``behind`` the latency whose slow steps are."""
+    ``corner`` the one whose latencies and routing are, ``behind`` the latency whose slow steps are, ``step`` the number
+    of the step whose ranks are."""
     if row.kind == Kind.KERNELS:
         return table(row)
     differs, rest = present.asked(row.document)
@@ -134,7 +136,7 @@ def detail(row: Experiment, chosen: str = "", corner: str = "", behind: str = ""
         "non_causal_why": NON_CAUSAL,
     }
     if row.state == State.DONE:
-        return context | _done(row, chosen, non_causal, behind) | _compared(row, varied, corners, corner)
+        return context | _done(row, chosen, non_causal, behind, step) | _compared(row, varied, corners, corner)
     if row.state == State.QUEUED:
         return context | _queued(row)
     runs = present.seen(row.plan, row.so_far)
@@ -182,7 +184,7 @@ def recordings(row: Experiment) -> list[str]:
     return sorted({name for name in asked if name is not None})
 
 
-def _done(row: Experiment, chosen: str, non_causal: Container[str], behind: str) -> dict[str, Any]:
+def _done(row: Experiment, chosen: str, non_causal: Container[str], behind: str, step: str) -> dict[str, Any]:
     runs = list(row.runs.defer("requests", "expert_assignments", "routing", "fit"))
     seen = present.seen(row.plan, ({name: getattr(run, name) for name in present.SEEN} for run in runs))
     environment = _environment(row)
@@ -197,6 +199,8 @@ def _done(row: Experiment, chosen: str, non_causal: Container[str], behind: str)
     if not timed:
         return context
     run = next((run for run in timed if chosen == str(run.position)), timed[0])
+    first_rank = StageSeries.objects.filter(Q(rank=None) | Q(rank=0))  # of hundreds of ranks, what the page draws
+    prefetch_related_objects([run], Prefetch("series", first_rank))
     steps = export.steps_of(run)
     assert steps is not None
     summary, scale = result.Summary.model_validate(run.summary), result.Scale.model_validate(run.scale)
@@ -213,7 +217,25 @@ def _done(row: Experiment, chosen: str, non_causal: Container[str], behind: str)
         "requests": requests and present.first_requests(requests),
         "num_requests": requests and len(requests.e2e_ms),
         "behind": latency.behind(summary, steps, scale, behind),
+        "ranks": _ranks(run, summary, steps, step) if run.exchange else None,
     }
+
+
+def _ranks(run: Run, summary: result.Summary, steps: result.Steps, step: str) -> ranks.Ranks:
+    """The ranks of ``run``: some columns of all steps, and every stage of one step."""
+    exchange = result.Exchange.model_validate(run.exchange)
+    series = StageSeries.objects.filter(run=run, rank__isnull=False)
+    whole: dict[str, dict[int, list[float]]] = {name: {} for name in ranks.WHOLE}
+    for column in series.filter(stage__in=ranks.WHOLE):
+        assert column.rank is not None
+        whole[column.stage][column.rank] = column.values
+    columns = ranks.columns(steps.index, steps.layer_us, whole, len(exchange.nodes))
+    place = ranks.step_place(columns, step)
+    stages: dict[str, dict[int, float]] = {}
+    for stage, rank, us in series.exclude(stage__in=ranks.WHOLE).values_list("stage", "rank", f"values__{place}"):
+        stages.setdefault(stage, {})[rank] = us
+    found = {stage: [times[rank] for rank in range(len(exchange.nodes))] for stage, times in stages.items()}
+    return ranks.section(Spec.model_validate(run.spec), summary, exchange, columns, place, found)
 
 
 def _compared(row: Experiment, variants: list[str], corners: list[str], corner: str) -> dict[str, Any]:
