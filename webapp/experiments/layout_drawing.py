@@ -5,16 +5,17 @@ Shapes: ``R`` = TP · DP ranks, ``E`` experts, ``P`` = E + redundant physical ex
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bench_worker import models
 from bench_worker.parallel.placement import misfit, place
 from bench_worker.spec import Spec
+from bench_worker.spec_fields import Parallel
 
 #: More ranks than this are too small to read; the first nodes are drawn, and the rest said in words.
 DRAWN = 64
@@ -55,15 +56,14 @@ class Drawing:
     problem: str | None = None
 
 
-def drawing(spec: Spec, held: np.ndarray | None = None) -> Drawing:
-    """The layout of ``spec``. ``held`` [R, P / R]: the experts of each rank in one layer, where that is known; without
-    it they are those that the placement gives to any load, or only their number."""
-    parallel, experts = spec.parallel, models.load(spec.model, allow_paths=True).experts
+def drawing(parallel: Parallel, experts: int, held: np.ndarray | None = None) -> Drawing:
+    """The layout of a model with so many ``experts``. ``held`` [R, P / R]: the experts of each rank in one layer, where
+    that is known; without it they are those that the placement gives to any load, or only their number."""
     tp, dp, num_nodes = parallel.layout.tp, parallel.layout.dp, parallel.layout.nodes
     ranks, redundant = tp * dp, parallel.redundant_experts
     caption = _caption(tp, dp, num_nodes, experts, redundant)
     if problem := misfit(experts, ranks, parallel.placement, redundant, num_nodes):
-        return Drawing(caption, [], problem=problem)
+        return Drawing(caption, [], problem=problem.partition(": ")[2])
     if held is None and parallel.placement in BLIND:
         one_layer = place(np.ones((1, experts)), ranks, parallel.placement, redundant)
         held = one_layer.physical_to_logical.reshape(ranks, -1)
@@ -76,6 +76,14 @@ def drawing(spec: Spec, held: np.ndarray | None = None) -> Drawing:
         ],
         rest=_rest(num_nodes - len(shown), in_node - DRAWN),
     )
+
+
+def asked(document: Mapping[str, Any]) -> Drawing | None:
+    """The baseline's ranks of an experiment's ``document``; None where it has one."""
+    base = Spec.model_validate(document["base"])
+    if base.parallel.mode == "single":
+        return None
+    return drawing(base.parallel, models.load(base.model).experts)
 
 
 def in_words(numbers: Sequence[int], most: int | None = None) -> str:

@@ -14,7 +14,18 @@ from bench_worker import result
 from bench_worker.spec import Spec
 from bench_worker.strategies import NON_CAUSAL
 from bench_worker.workload.generators import GENERATORS
-from webapp.experiments import export, fingerprints, kernel_page, kernels, latency, machines, present, ranks, routing
+from webapp.experiments import (
+    export,
+    fingerprints,
+    kernel_page,
+    kernels,
+    latency,
+    layout_drawing,
+    machines,
+    present,
+    ranks,
+    routing,
+)
 from webapp.experiments.models import HELD, Experiment, Kind, Machine, Run, StageSeries, State
 from webapp.ui import heat
 
@@ -137,6 +148,7 @@ def detail(row: Experiment, chosen: str = "", corner: str = "", behind: str = ""
     }
     if row.state == State.DONE:
         return context | _done(row, chosen, non_causal, behind, step) | _compared(row, varied, corners, corner)
+    context["layout"] = layout_drawing.asked(row.document)
     if row.state == State.QUEUED:
         return context | _queued(row)
     runs = present.seen(row.plan, row.so_far)

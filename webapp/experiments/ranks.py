@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bench_worker import capacity
-from bench_worker.parallel.topology import DOMAINS
+from bench_worker import capacity, models
+from bench_worker.parallel.topology import DOMAINS, builtin
 from bench_worker.result import LAYER_STAGES, Exchange, Summary
 from bench_worker.spec import Spec
 from webapp.experiments import rank_charts
@@ -175,8 +175,8 @@ def section(
     by_node = len(dispatched) > TABLED
     return Ranks(
         origin=ORIGINS[exchange.network],
-        topology=exchange.topology,
-        layout=drawing(spec, held(exchange)),
+        topology=_network(exchange.topology),
+        layout=drawing(spec.parallel, models.load(spec.model, allow_paths=True).experts, held(exchange)),
         step=columns.steps[place],
         waiting=_waiting(idle, float(columns.span_us[place])),
         stages=stages,
@@ -216,6 +216,11 @@ def redundancy_cost(spec: Spec) -> Cost | None:
     fit = capacity.fit(spec, None)
     taken = fit.parts["experts"] - capacity.fit(plain, None).parts["experts"]
     return Cost(copies, taken, taken // fit.kv_bytes_per_token if fit.kv_bytes_per_token else None)
+
+
+def _network(name: str | None) -> str | None:
+    """The modelled network's name, with what it is where it came along."""
+    return f"{name}: {builtin()[name].description}" if name in builtin() else name
 
 
 def _waiting(idle_us: np.ndarray, span_us: float) -> str:

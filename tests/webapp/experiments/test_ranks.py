@@ -196,3 +196,12 @@ def test_what_the_first_rank_waits_is_part_of_its_steps(member: Any) -> None:
     run.save()
     labels = [dataset["label"] for dataset in page.detail(row)["timeline"].config["data"]["datasets"]]
     assert labels[-1] == "idle"
+
+
+@pytest.mark.django_db
+def test_what_waits_shows_the_ranks_that_it_asks_for(signed_in: Any, member: Any) -> None:
+    parallel = {"mode": "virtual", "layout": {"tp": 2, "dp": 2}}
+    base = {"model": "olmoe-1b-7b", "parallel": parallel, "kernels": {"attention": False}}
+    several = rows.put(member, base=base, vary=None)
+    assert "4 ranks: attention in 2 groups of 2" in text_of(signed_in.get(several.get_absolute_url()))
+    assert "attention in" not in text_of(signed_in.get(rows.put(member).get_absolute_url()))
