@@ -7,14 +7,27 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from django.db.models import Count, Q
+from django.db.models import Count, Prefetch, Q, prefetch_related_objects
 from django.utils import timezone
 
 from bench_worker import result
+from bench_worker.spec import Spec
 from bench_worker.strategies import NON_CAUSAL
 from bench_worker.workload.generators import GENERATORS
-from webapp.experiments import export, fingerprints, kernel_page, kernels, latency, machines, present, routing, sweep
-from webapp.experiments.models import HELD, Experiment, Kind, Machine, State
+from webapp.experiments import (
+    export,
+    fingerprints,
+    kernel_page,
+    kernels,
+    latency,
+    layout_drawing,
+    machines,
+    present,
+    ranks,
+    routing,
+    sweep,
+)
+from webapp.experiments.models import HELD, Experiment, Kind, Machine, Run, StageSeries, State
 from webapp.ui import heat
 
 RECENT = 8
@@ -130,13 +143,15 @@ def head(row: Experiment) -> dict[str, Any]:
 class Shown(NamedTuple):
     """What of an experiment its page shows, as the address names it, known or not: the position of the ``run`` whose
     steps and requests, the ``corner`` whose latencies and routing, the latency ``behind`` whose p95 the slow steps, the
-    latency ``against`` which throughput is drawn, and the ``metric`` of the heat map."""
+    latency ``against`` which throughput is drawn, the ``metric`` of the heat map, and the number of the ``step`` whose
+    ranks."""
 
     run: str = ""
     corner: str = ""
     behind: str = ""
     against: str = ""
     metric: str = ""
+    step: str = ""
 
 
 def detail(row: Experiment, shown: Shown) -> dict[str, Any]:
@@ -162,6 +177,7 @@ def detail(row: Experiment, shown: Shown) -> dict[str, Any]:
     }
     if row.state == State.DONE:
         return context | _done(row, shown, non_causal) | _compared(row, varied, corners, shown.corner)
+    context["layout"] = layout_drawing.asked(row.document)
     if row.state == State.QUEUED:
         return context
     runs = present.seen(row.plan, row.so_far)
@@ -219,6 +235,8 @@ def _done(row: Experiment, shown: Shown, non_causal: Container[str]) -> dict[str
     if not timed:
         return context
     run = next((run for run in timed if shown.run == str(run.position)), timed[0])
+    first_rank = StageSeries.objects.filter(Q(rank=None) | Q(rank=0))  # of hundreds of ranks, what the page draws
+    prefetch_related_objects([run], Prefetch("series", first_rank))
     steps = export.steps_of(run)
     assert steps is not None
     summary, scale = result.Summary.model_validate(run.summary), result.Scale.model_validate(run.scale)
@@ -235,7 +253,25 @@ def _done(row: Experiment, shown: Shown, non_causal: Container[str]) -> dict[str
         "requests": requests and present.first_requests(requests),
         "num_requests": requests and len(requests.e2e_ms),
         "behind": latency.behind(summary, steps, scale, shown.behind),
+        "ranks": _ranks(run, summary, steps, shown.step) if run.exchange else None,
     }
+
+
+def _ranks(run: Run, summary: result.Summary, steps: result.Steps, step: str) -> ranks.Ranks:
+    """The ranks of ``run``: some columns of all steps, and every stage of one step."""
+    exchange = result.Exchange.model_validate(run.exchange)
+    series = StageSeries.objects.filter(run=run, rank__isnull=False)
+    whole: dict[str, dict[int, list[float]]] = {name: {} for name in ranks.WHOLE}
+    for column in series.filter(stage__in=ranks.WHOLE):
+        assert column.rank is not None
+        whole[column.stage][column.rank] = column.values
+    columns = ranks.columns(steps.index, steps.layer_us, whole, len(exchange.nodes))
+    place = ranks.step_place(columns, step)
+    stages: dict[str, dict[int, float]] = {}
+    for stage, rank, us in series.exclude(stage__in=ranks.WHOLE).values_list("stage", "rank", f"values__{place}"):
+        stages.setdefault(stage, {})[rank] = us
+    found = {stage: [times[rank] for rank in range(len(exchange.nodes))] for stage, times in stages.items()}
+    return ranks.section(Spec.model_validate(run.spec), summary, exchange, columns, place, found)
 
 
 def _compared(row: Experiment, variants: list[str], corners: list[str], corner: str) -> dict[str, Any]:
