@@ -25,6 +25,7 @@ LAYER_STAGES = STAGES[:5]
 Domain = Literal["local", "intra_node", "inter_node"]
 FitKind = Literal["deployment", "measurement"]
 Origin = Literal["measured", "scaled", "modelled", "assumed"]
+Change = Literal["faster", "slower", "no significant change", "not enough samples"]
 
 
 class Part(BaseModel):
@@ -78,6 +79,27 @@ class Distribution(Part):
     p99: float
     mean: float
     samples: int
+
+
+class Comparison(Part):
+    """One quantity of a contender against that of its base (`bench_worker.stats`), from ``samples`` pairs of values.
+
+    ``ratio``: contender / base, so that above 1 is slower. ``standard_error`` is that of ln ratio, with so many
+    ``degrees`` of freedom. Without enough samples there is a ratio, and nothing that says how sure it is.
+    """
+
+    ratio: float
+    ci95: tuple[float, float] | None = None
+    #: Two-sided, of the ratio being 1; corrected where it is one of several (see ``family``).
+    p_value: float | None = None
+    samples: int
+    verdict: Change
+    #: Step by step of variants that ran interleaved; else of runs at different times, which is less certain.
+    paired: bool = True
+    #: Comparisons that this one was corrected for, itself among them.
+    family: int = 1
+    standard_error: float | None = None
+    degrees: float | None = None
 
 
 class TailSteps(Part):
