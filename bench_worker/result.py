@@ -33,7 +33,9 @@ class Part(BaseModel):
 
 
 class RankSteps(Part):
-    """Columns over steps, for one rank. ``rows`` counts computed rows, padding included."""
+    """Columns over steps, for one rank. ``assignments`` and ``rows`` are those that its experts computed, ``rows`` with
+    padding, summed over the executed layers; ``bytes`` are those that it sent, there and back, likewise summed. Times
+    are for one MoE layer: on every rank of a step, Σ layer stages + ``idle_us`` is the same span."""
 
     rank: int
     assignments: list[int]
@@ -220,6 +222,30 @@ class Scale(Part):
     counts: dict[str, int]
 
 
+class Exchange(Part):
+    """What the ranks of a run held and sent one another. ``R`` ranks, ``P`` physical experts, ``L`` executed layers."""
+
+    #: [R]: the node that each rank stands on.
+    nodes: list[int]
+    #: [L][P]: which logical expert each physical one is a copy of; and [P]: the rank that holds it.
+    physical_to_logical: list[list[int]]
+    rank_of_physical: list[int]
+    #: [R][R]: bytes that rank i dispatched to rank j, over all steps and executed layers; combine sends as many back.
+    dispatched_bytes: list[list[int]]
+    #: What the placement was fitted to: nothing, the recording that the run replays, or a first pass over its trace.
+    fitted_to: Literal["nothing", "recording", "first pass"]
+    #: max / mean rank load, mean over layers, of the load that the placement was fitted to. Compare
+    #: `Summary.imbalance`, which is of the run itself.
+    fitted_imbalance: float | None = None
+    #: Whether dispatch and combine took the time that is told, or a model made it; ``assumed``: from datasheets.
+    network: Origin
+    topology: str | None = None
+    #: Only counted: no row was moved and no expert computed.
+    count_only: bool = False
+    #: [R]: how far each rank's clock was ahead of rank 0's, in µs; empty where ranks share one.
+    clock_offsets_us: list[float] = []
+
+
 class Check(Part):
     """The comparison with the slow reference, made before anything was timed."""
 
@@ -266,6 +292,8 @@ class Run(Part):
     choices: list[Choice] = []
     refused: dict[str, str] = {}
     graphs: GraphTimes | None = None
+    #: None where there is one rank.
+    exchange: Exchange | None = None
     notes: list[str] = []
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from bench_worker import capacity, environment, planning, runner
+from bench_worker import bench, capacity, environment, planning, runner
 from bench_worker import variant as variant_module
 from bench_worker.errors import DoesNotFit, SpecError, Unavailable
 from bench_worker.kernels import permute, zentorch
@@ -87,8 +87,8 @@ def test_the_order_of_the_variants_rotates(experiment, monkeypatch):
 
 def test_variants_of_one_model_share_their_weights(experiment, monkeypatch):
     made = []
-    network = runner.Network
-    monkeypatch.setattr(runner, "Network", lambda *args: (made.append(args[1]), network(*args))[1])
+    network = bench.Network
+    monkeypatch.setattr(bench, "Network", lambda *args: (made.append(args[1]), network(*args))[1])
     measure(experiment({"field": "kernels.fusion", "values": ["none", "gate_up"]}))
     assert len(made) == 1
 
@@ -112,7 +112,7 @@ def test_a_wrong_result_is_reported_and_not_timed(experiment, monkeypatch):
 
 def test_it_is_refused_before_anything_is_allocated(experiment, monkeypatch):
     monkeypatch.setattr(environment, "available_bytes", lambda device: 10_000_000)
-    monkeypatch.setattr(runner, "Network", None)  # would fail if it were made
+    monkeypatch.setattr(bench, "Network", None)  # would fail if it were made
     with pytest.raises(DoesNotFit, match=r"measuring .*tiny\.json needs 0\.5 GB and the device has 0\.0 GB free"):
         measure(experiment())
 
@@ -134,7 +134,9 @@ def test_networks_side_by_side_count_together(experiment):
 def ticking(monkeypatch):
     """A monotonic clock that moves on by 10 ms whenever someone reads it."""
     reads = count()
-    monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=lambda: next(reads) / 100))
+    clock = SimpleNamespace(monotonic=lambda: next(reads) / 100)
+    for module in (runner, bench):
+        monkeypatch.setattr(module, "time", clock)
 
 
 def test_what_max_seconds_cuts_is_marked_truncated(experiment, ticking):
