@@ -14,7 +14,7 @@ from bench_worker.result import Comparison, Run, RunComparison
 from bench_worker.scaling import model_leaves, with_stages
 from bench_worker.stats import compare_paired, compare_unpaired, geometric_mean, holm, whole_rotations
 
-__all__ = ["blamed", "compare_all", "compare_runs"]
+__all__ = ["compare_all", "compare_runs", "compare_times", "times_of"]
 
 #: A stage is to blame if at least this part of the step's change lies in it.
 MOST = 0.5
@@ -51,10 +51,7 @@ def compare_runs(base: Run, contender: Run, rotation: int) -> RunComparison:
     if interleaved:
         kept = whole_rotations(base.steps.index, rotation)
         ours, theirs = ({name: times[kept] for name, times in times_of(run).items()} for run in (base, contender))
-        for name in ours if kept.any() else ():
-            if name in theirs and ours[name].all() and theirs[name].all():
-                quantities[name] = compare_paired(ours[name], theirs[name])
-        cause = blamed(quantities, ours, theirs)
+        quantities, cause = compare_times(ours, theirs)
     quantities |= _latencies(base, contender, interleaved)
     return RunComparison(
         base=base.variant,
@@ -73,11 +70,23 @@ def times_of(run: Run) -> dict[str, np.ndarray]:
     return whole | with_stages(model_leaves(run.steps, run.scale))
 
 
-def blamed(
+def compare_times(
+    base: Mapping[str, np.ndarray], contender: Mapping[str, np.ndarray]
+) -> tuple[dict[str, Comparison], str | None]:
+    """Every quantity that both have in all steps, and the stage to blame; times [S] as `times_of` gives them."""
+    quantities = {
+        name: compare_paired(ours, contender[name])
+        for name, ours in base.items()
+        if name in contender and ours.size and ours.all() and contender[name].all()
+    }
+    return quantities, _blamed(quantities, base, contender)
+
+
+def _blamed(
     quantities: Mapping[str, Comparison], base: Mapping[str, np.ndarray], contender: Mapping[str, np.ndarray]
 ) -> str | None:
     """The stage that a change of the step is to be blamed on: the one that changed most, in the same direction and for
-    certain, if that is at least `MOST` of the change. Times [S] as `times_of` gives them."""
+    certain, if that is at least `MOST` of the change."""
     step = quantities.get("step_us")
     if step is None or step.verdict not in ("faster", "slower"):
         return None
@@ -85,7 +94,7 @@ def blamed(
     changes = {
         stage: sign * float(np.median((contender[stage] - base[stage]) / base["step_us"]))
         for stage, one in quantities.items()
-        if stage in base and stage not in ("step_us", "layer_us") and "." not in stage and one.verdict == step.verdict
+        if stage not in ("step_us", "layer_us") and "." not in stage and one.verdict == step.verdict
     }
     stage = max(changes, key=lambda name: changes[name], default=None)
     return stage if stage is not None and changes[stage] >= MOST * abs(step.ratio - 1) else None
