@@ -49,8 +49,17 @@ def limits_of(
             floor_us=float(np.median(floor)),
             share=float(floor.sum() / times.sum()),
             bound=bound(memory[memory >= compute].sum(), compute[memory < compute].sum(), times.sum()),
+            by_memory=_by_memory(memory.sum(axis=0), compute.sum(axis=0), times),
         )
     return found
+
+
+def _by_memory(memory: np.ndarray, compute: np.ndarray, times: np.ndarray) -> float | None:
+    """`bench_worker.result.Limit.by_memory` from [S] each; None where the work takes no time at best."""
+    both = memory + compute
+    if not np.any(both > 0):
+        return None
+    return float((times * np.divide(memory, both, out=np.zeros_like(both), where=both > 0)).sum() / times.sum())
 
 
 def noise_of(layer_us: np.ndarray, floor_us: np.ndarray, tokens: np.ndarray) -> Noise:

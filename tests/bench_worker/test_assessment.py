@@ -14,6 +14,8 @@ def test_a_stage_is_held_against_the_floor_of_its_work():
     times = {"experts": np.array([4.0, 8.0])}
     work = {"experts": [Work(weight_bytes=6000), Work(weight_bytes=6000, flops=14e6)]}
     limits = limits_of(times, work, {"experts": 2}, LIMITS)  # a sum over two layers: floors 3 and 7
+    assert limits["experts"].by_memory == pytest.approx((4 + 0.3 * 8) / 12)  # all of 4 µs, and 3 / (3 + 7) of 8
+    limits["experts"].by_memory = None
     assert limits == {"experts": Limit(floor_us=5.0, share=10 / 12, bound="compute")}
 
 
