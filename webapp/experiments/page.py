@@ -13,7 +13,17 @@ from django.utils import timezone
 from bench_worker import result
 from bench_worker.strategies import NON_CAUSAL
 from bench_worker.workload.generators import GENERATORS
-from webapp.experiments import export, fingerprints, kernel_page, kernels, latency, machines, present, routing
+from webapp.experiments import (
+    compare_page,
+    export,
+    fingerprints,
+    kernel_page,
+    kernels,
+    latency,
+    machines,
+    present,
+    routing,
+)
 from webapp.experiments.models import HELD, Experiment, Kind, Machine, State
 from webapp.ui import heat
 
@@ -110,9 +120,10 @@ def machine_list() -> dict[str, Any]:
     return {"rows": [(line, next(iter(last[line.machine.pool, line.machine.host]), None)) for line in lines]}
 
 
-def detail(row: Experiment, chosen: str = "", corner: str = "", behind: str = "") -> dict[str, Any]:
+def detail(row: Experiment, chosen: str = "", corner: str = "", behind: str = "", base: str = "") -> dict[str, Any]:
     """Everything on an experiment's page; ``chosen`` is the position of the run whose steps and requests are shown,
-    ``corner`` the one whose latencies and routing are, ``behind`` the latency whose slow steps are."""
+    ``corner`` the one whose latencies and routing are, ``behind`` the latency whose slow steps are, ``base`` the number
+    of a run of the variant that the others are compared with."""
     if row.kind == Kind.KERNELS:
         return table(row)
     differs, rest = present.asked(row.document)
@@ -134,7 +145,9 @@ def detail(row: Experiment, chosen: str = "", corner: str = "", behind: str = ""
         "non_causal_why": NON_CAUSAL,
     }
     if row.state == State.DONE:
-        return context | _done(row, chosen, non_causal, behind) | _compared(row, varied, corners, corner)
+        compared = compare_page.of_experiment(row, varied, base)
+        context |= compared | _done(row, chosen, non_causal, behind, compared["against"])
+        return context | _at_corner(row, varied, corners, corner)
     if row.state == State.QUEUED:
         return context | _queued(row)
     runs = present.seen(row.plan, row.so_far)
@@ -182,7 +195,7 @@ def recordings(row: Experiment) -> list[str]:
     return sorted({name for name in asked if name is not None})
 
 
-def _done(row: Experiment, chosen: str, non_causal: Container[str], behind: str) -> dict[str, Any]:
+def _done(row: Experiment, chosen: str, non_causal: Container[str], behind: str, base: str) -> dict[str, Any]:
     runs = list(row.runs.defer("requests", "expert_assignments", "routing", "fit"))
     seen = present.seen(row.plan, ({name: getattr(run, name) for name in present.SEEN} for run in runs))
     environment = _environment(row)
@@ -190,8 +203,7 @@ def _done(row: Experiment, chosen: str, non_causal: Container[str], behind: str)
         "flags": environment.get("flags", []),
         "kernels": kernels.section([{name: getattr(run, name) for name in kernels.READ} for run in runs], environment),
         "runs": list(zip(runs, seen, strict=True)),
-        "matrix": present.matrix(row.plan, seen),
-        "bars": present.bars(seen, non_causal),
+        "bars": present.bars(seen, non_causal, base),
     }
     timed = [run for run in runs if run.summary is not None]
     if not timed:
@@ -216,7 +228,7 @@ def _done(row: Experiment, chosen: str, non_causal: Container[str], behind: str)
     }
 
 
-def _compared(row: Experiment, variants: list[str], corners: list[str], corner: str) -> dict[str, Any]:
+def _at_corner(row: Experiment, variants: list[str], corners: list[str], corner: str) -> dict[str, Any]:
     """What users feel and how tokens were routed: of all variants at ``corner``, or at the last one, the busiest where
     experimenters go up; of a single variant, at all corners."""
     chosen, by_corner = corner if corner in corners else corners[-1], len(variants) == 1

@@ -165,7 +165,7 @@ def _or_part(request: HttpRequest, template: str, part: str) -> str:
 
 
 def _context(request: HttpRequest, pk: int) -> dict[str, object]:
-    return page.detail(visible(pk), *(request.GET.get(name, "") for name in ("run", "corner", "behind")))
+    return page.detail(visible(pk), *(request.GET.get(name, "") for name in ("run", "corner", "behind", "base")))
 
 
 def _outlook(form: DocumentForm | ExperimentForm) -> dict[str, Any]:
