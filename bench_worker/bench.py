@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -142,9 +143,8 @@ class Bench:
             if time.monotonic() > deadline:
                 break
             layout = slots.layout(batch, self.device)
-            turn = index + index // WHOLE_CLOCK_EVERY  # else the sampled steps would always start with the same one
-            for place in range(len(planned)):
-                run = planned[(turn + place) % len(planned)]
+            for place in order(index, len(planned)):
+                run = planned[place]
                 variant = self.variants[run.variant]
                 self._use_threads(run)
                 inputs = source.make(variant.network, run.spec.load, index, layout)
@@ -222,3 +222,10 @@ class Bench:
         if self.stop():
             raise Canceled
         self.report.progress(phase, done, total, planned.variant, planned.condition)
+
+
+def order(step: int, variants: int) -> list[int]:
+    """In which order the variants run in a step of a pass: rotated by one from step to step, in whole rotations, after
+    which it moves on by one more where the sampled steps would always start with the same variant."""
+    turn = step + step // math.lcm(WHOLE_CLOCK_EVERY, max(1, variants))
+    return [(turn + place) % variants for place in range(variants)]

@@ -25,6 +25,8 @@ LAYER_STAGES = STAGES[:5]
 Domain = Literal["local", "intra_node", "inter_node"]
 FitKind = Literal["deployment", "measurement"]
 Origin = Literal["measured", "scaled", "modelled", "assumed"]
+Cost = Literal["weights", "compute", "communication", "waiting", "overhead", "attention"]
+Dominant = Literal["weights", "compute", "communication", "waiting", "overhead", "attention", "undecided"]
 Change = Literal["faster", "slower", "no significant change", "not enough samples"]
 
 
@@ -104,6 +106,49 @@ class Comparison(Part):
     degrees: float | None = None
 
 
+class RunComparison(Part):
+    """A variant's run against that of the first variant, under one condition; or, with ``condition`` null, the
+    geometric mean over all conditions. See `bench_worker.comparison`."""
+
+    base: str
+    contender: str
+    condition: str | None
+    #: ``step_us``, ``layer_us``, every stage and sub-stage by its name, and the latencies (``ttft_ms``, …).
+    quantities: dict[str, Comparison]
+    #: The stage that most of a change of the step lies in; None where the step did not change, or no stage stands out.
+    cause: str | None = None
+
+
+class Advice(Part):
+    """A next experiment: ``experiment`` is its document, which changes ``field`` alone."""
+
+    sentence: str
+    field: str
+    experiment: dict[str, Any]
+
+
+class Verdict(Part):
+    """What a step's time goes to (`bench_worker.verdict`). ``shares`` of the mean step sum to 1."""
+
+    dominant: Dominant
+    shares: dict[Cost, float]
+    sentence: str
+    #: How the shares came about: assumed or modelled where the network between the ranks is.
+    origin: Origin
+    #: Memory of the deployment on its worst rank, and of the device that measured: free before the measurement.
+    memory_bytes: int
+    device_bytes: int | None
+    #: At most three.
+    advice: list[Advice]
+
+
+class Verdicts(Verdict):
+    """That of the first variant over all conditions, which count alike; and that of every run with times, by its
+    name: ``variant at condition``."""
+
+    runs: dict[str, Verdict]
+
+
 class TailSteps(Part):
     """The steps that make the p95 of a latency, as places in `Steps`, and in words what happened there; see
     `bench_worker.tail`."""
@@ -163,6 +208,8 @@ class Limit(Part):
     #: versions that did not tell; an intensity is None also where nothing has to cross.
     flops_per_s: float | None = None
     intensity: float | None = None
+    #: How much of the time is set by bandwidth: memory time / (memory time + compute time) at best, weighted by time.
+    by_memory: float | None = None
 
 
 class Noise(Part):
@@ -302,13 +349,13 @@ class Run(Part):
 
 
 class Result(Part):
-    """A result file. ``ceilings`` are those of the device by its number of CPU threads; ``comparisons`` and ``verdict``
-    are empty where this version makes none."""
+    """A result file. ``ceilings`` are those of the device by its number of CPU threads; ``verdict`` is None where no
+    run has times."""
 
     schema_: Literal[1] = Field(1, alias="schema")
     experiment: dict[str, Any]
     environment: dict[str, Any]
     ceilings: dict[str, Ceilings] | None = None
     runs: list[Run]
-    comparisons: list[dict[str, Any]] = []
-    verdict: dict[str, Any] | None = None
+    comparisons: list[RunComparison] = []
+    verdict: Verdicts | None = None

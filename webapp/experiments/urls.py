@@ -1,6 +1,6 @@
 from django.urls import include, path
 
-from webapp.experiments import acting, compare_views, views
+from webapp.experiments import acting, compare_views, export_views, views
 
 _experiments = [
     path("", views.experiment_list, name="list"),
@@ -10,6 +10,8 @@ _experiments = [
     path("<int:pk>/live/", views.live, name="live"),
     path("<int:pk>/result/", views.result, name="result"),
     path("<int:pk>/experiment/", views.document, name="document"),
+    path("<int:pk>/tables/", export_views.tables, name="tables"),
+    path("<int:pk>/trace/", export_views.trace, name="trace"),
     path("<int:pk>/cancel/", acting.cancel, name="cancel"),
     path("<int:pk>/rerun/", acting.rerun, name="rerun"),
     path("<int:pk>/describe/", acting.describe, name="describe"),

@@ -137,7 +137,7 @@ def result(request: HttpRequest, pk: int) -> HttpResponse:
     measured = export.result_of(visible(pk))
     if measured is None:
         raise Http404("This experiment has no result.")
-    return _download(export.as_json(measured), f"result-{pk}.json")
+    return download(export.as_json(measured), f"result-{pk}.json")
 
 
 @require_safe
@@ -146,7 +146,7 @@ def document(request: HttpRequest, pk: int) -> HttpResponse:
     row = visible(pk)
     if row.kind != Kind.EXPERIMENT:
         raise Http404("The measuring program reads no file for this.")
-    return _download(export.experiment_json(row), f"experiment-{pk}.json")
+    return download(export.experiment_json(row), f"experiment-{pk}.json")
 
 
 def visible(pk: int) -> Experiment:
@@ -226,7 +226,6 @@ def _switched(
     return form or posted
 
 
-def _download(data: bytes, name: str) -> HttpResponse:
-    return HttpResponse(
-        data, content_type="application/json", headers={"Content-Disposition": f'attachment; filename="{name}"'}
-    )
+def download(data: bytes, name: str, kind: str = "application/json") -> HttpResponse:
+    """``data`` as a file called ``name``."""
+    return HttpResponse(data, content_type=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'})
