@@ -45,10 +45,14 @@ def limits_of(
             memory[row] = [limits.memory_us(step) / parts[leaf] for step in work[leaf]]
             compute[row] = [limits.compute_us(step) / parts[leaf] for step in work[leaf]]
         floor = np.maximum(memory, compute).sum(axis=0)
+        flops = sum(step.flops / parts[leaf] for leaf in leaves for step in work[leaf])
+        moved = sum(limits.moved_bytes(step) / parts[leaf] for leaf in leaves for step in work[leaf])
         found[stage] = Limit(
             floor_us=float(np.median(floor)),
             share=float(floor.sum() / times.sum()),
             bound=bound(memory[memory >= compute].sum(), compute[memory < compute].sum(), times.sum()),
+            flops_per_s=float(flops / times.sum() * 1e6),
+            intensity=float(flops / moved) if moved else None,
             by_memory=_by_memory(memory.sum(axis=0), compute.sum(axis=0), times),
         )
     return found

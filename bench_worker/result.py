@@ -210,6 +210,10 @@ class Limit(Part):
     #: Σ floor / Σ time over the steps: 1 is the device's limit.
     share: float
     bound: Bound
+    #: Over all steps: Σ FLOPs / Σ time, and Σ FLOPs / Σ bytes that have to cross the memory bus. None in results of
+    #: versions that did not tell; an intensity is None also where nothing has to cross.
+    flops_per_s: float | None = None
+    intensity: float | None = None
     #: How much of the time is set by bandwidth: memory time / (memory time + compute time) at best, weighted by time.
     by_memory: float | None = None
 

@@ -1,6 +1,6 @@
 from django.urls import include, path
 
-from webapp.experiments import acting, export_views, views
+from webapp.experiments import acting, compare_views, export_views, views
 
 _experiments = [
     path("", views.experiment_list, name="list"),
@@ -27,6 +27,8 @@ _machines = [
 urlpatterns = [
     path("", views.home, name="home"),
     path("experiments/", include((_experiments, "experiments"))),
+    path("compare/", compare_views.compare, name="compare"),
+    path("compare/table/", compare_views.table, name="compare-table"),
     path("capacity/", views.capacity, name="capacity"),
     path("machines/", include((_machines, "machines"))),
 ]

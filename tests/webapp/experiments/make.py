@@ -84,7 +84,7 @@ def run(planned: PlannedRun, place: int, num_steps: int, is_wrong: bool) -> Run:
 
 
 def _measured(scale: Scale, place: int, num_steps: int) -> dict[str, Any]:
-    slower = [1 + place + step / 10 for step in range(num_steps)]
+    slower = [1 + place + step % 5 / 10 for step in range(num_steps)]
     stages = {stage: [us * factor for factor in slower] for stage, us in STAGES_US.items()}
     step_us = [sum(scale.counts[leaf] * stages[leaf][i] for leaf in scale.counts) for i in range(num_steps)]
     total = sum(step_us)
