@@ -196,7 +196,9 @@ def _missing(form: DocumentForm | ExperimentForm) -> dict[str, Any]:
     if isinstance(form, DocumentForm):
         return {}
     known = machines.of_pool(form.pool_name or settings.MOESCOPE_POOL)
-    reports = backends.reports([machine.details for machine in known])
+    reports = backends.reports([machine.details for machine in known]) or [{}]
+    if (spec := form.spec) is not None:
+        reports = [backends.for_spec(report, spec) for report in reports]
     experts, fusion = (str(form[name].value()) for name in ("experts", "fusion"))
     return {"missing": backends.missing(reports, experts, fusion), "num_machines": len(known)}
 
