@@ -29,6 +29,7 @@ LISTS = {
     "deleted": "/experiments/?state=deleted",
     "capacity": "/capacity/",
     "too large": "/capacity/?model=deepseek-v3&device=L40S&quantization=fp8",
+    "own model": "/capacity/?as=config",
     "no answer": "/capacity/?tp=3&device=A1",
     "machines": "/machines/",
     "traces": "/traces/",

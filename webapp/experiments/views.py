@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
@@ -92,12 +94,21 @@ def plan(request: HttpRequest) -> HttpResponse:
     return render(request, "experiments/new.html#plan", context)
 
 
-@require_safe
+@require_http_methods(["GET", "HEAD", "POST"])
 @part_of_its_page
 def capacity(request: HttpRequest) -> HttpResponse:
-    """Will it fit: no run is needed. The address holds the question."""
-    form = sizing.SizingForm(request.GET.dict())
-    context = {"form": form, "answer": form.answer(), "most": devices.MOST}
+    """Will it fit: no run is needed. The address holds the question, but for a config.json, ``?as=config``, which is
+    posted."""
+    if request.GET.get("as") != "config":
+        return _sized(request, sizing.SizingForm(request.GET.dict()))
+    with TemporaryDirectory(prefix="moescope-config-") as folder:
+        form = sizing.OwnModelForm(request.POST.dict(), Path(folder), asks=request.method == "POST")
+        return _sized(request, form)
+
+
+def _sized(request: HttpRequest, form: sizing.SizingForm) -> HttpResponse:
+    own = isinstance(form, sizing.OwnModelForm)
+    context = {"form": form, "own": own, "answer": form.answer(), "most": devices.MOST}
     return render(request, _or_part(request, "experiments/capacity.html", "answer"), context)
 
 

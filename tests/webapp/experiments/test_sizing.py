@@ -66,6 +66,7 @@ def test_what_cannot_be_measured_yet_is_named(signed_in: Any) -> None:
         ("?prompt_tokens=1.5", "prompt_tokens", "1.5 is not"),
         ("?output_tokens=1,2", "output_tokens", "'1,2' is not"),
         ("?tp=3", "tp", "3 does not divide the 32 attention heads of qwen3-30b-a3b"),
+        ("?redundant_experts=-1", "redundant_experts", "-1 is not allowed"),
         ("?dtype=int4", "dtype", "'int4' is not"),
         ("?device=TPU", "device", "'TPU' is not"),
     ],
@@ -74,6 +75,19 @@ def test_a_refusal_stands_beside_its_field(signed_in: Any, query: str, field: st
     response = signed_in.get(CAPACITY + query)
     assert message in " ".join(response.context["form"].errors[field])
     assert "No answer: see what is marked above." in rows.text_of(response)
+
+
+def test_redundant_experts_squeeze_the_kv_cache(signed_in: Any) -> None:
+    # olmoe on one L40S: a request of 2,560 tokens takes 16 layers · 2 · 16 heads · 128 · 2 bytes each, 336 MB; 16 more
+    # copies of an expert in each of 16 layers 16 · 16 · 3 · 2048 · 1024 · 2 bytes, 3.22 GB: as much as 9 to 10 requests
+    query = "?model=olmoe-1b-7b&device=L40S&redundant_experts="
+    answers = [signed_in.get(f"{CAPACITY}{query}{copies}").context["answer"] for copies in (0, 16)]
+    assert answers[0].squeezed == 0
+    assert answers[1].squeezed in (9, 10)
+    most = [answer.deployment.max_concurrency for answer in answers]
+    assert most[0] - most[1] == answers[1].squeezed
+    assert f"{answers[1].squeezed} fewer than without redundant experts" in page(signed_in, f"{query}16")
+    assert "fewer than" not in page(signed_in, f"{query}0")
 
 
 def test_lengths_beyond_the_context_are_warned_of(signed_in: Any) -> None:
