@@ -25,7 +25,7 @@ IDLE, ASSIGNMENTS = "idle_us", "assignments"
 BYTES = {domain: f"bytes.{domain}" for domain in DOMAINS}
 #: Read whole, of every rank. Of the stages only the chosen step is read: there are too many.
 WHOLE = (IDLE, ASSIGNMENTS, *BYTES.values())
-#: A matrix of more ranks than this has no table of its own; its nodes have one.
+#: The table of more ranks than this is folded, and the matrix has one of the nodes instead.
 TABLED = 16
 DOMAIN_WORDS = {"local": "on the rank itself", "intra_node": "inside the node", "inter_node": "between nodes"}
 VERDICTS = {
@@ -114,6 +114,11 @@ class Ranks:
     cost: Cost | None
     drawn: int
     count_only: bool
+
+    @property
+    def are_many(self) -> bool:
+        """Too many for a page to list them unasked."""
+        return len(self.rows) > TABLED
 
     @property
     def size(self) -> str:
