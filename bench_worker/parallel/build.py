@@ -5,7 +5,7 @@ Shapes: ``L`` executed layers, ``R`` ranks, ``E`` experts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -33,16 +33,21 @@ FIRST_PASS_STEPS = 64
 
 
 def build(
-    spec: Spec, network: Network, conditions: Sequence[Condition], recordings: Mapping[str, Recording]
+    spec: Spec,
+    network: Network,
+    conditions: Sequence[Condition],
+    recordings: Mapping[str, Recording],
+    sign: Callable[[str], None] = lambda _: None,
 ) -> ParallelVariant | CountingVariant:
-    """The variant of ``spec``, with a placement that is fitted to the recording or to the first of ``conditions``."""
+    """The variant of ``spec``, with a placement that is fitted to the recording or to the first of ``conditions``.
+    ``sign`` hears of every step and stage that has ended."""
     recording = recordings.get(spec.load.recording or "")
     fitted = fit_placement(
-        spec, network.model, recording, lambda: first_pass(VariantBase(spec, network), conditions[0], recordings)
+        spec, network.model, recording, lambda: first_pass(VariantBase(spec, network), conditions[0], recordings, sign)
     )
     if spec.parallel.mode == "distributed":
         real = Distributed(network.model.hidden, network.dtype, network.device)
-        return ParallelVariant(spec, network, fitted, real, None)
+        return ParallelVariant(spec, network, fitted, real, None, sign)
     topology = load_topology(spec.parallel.topology)
     if spec.parallel.count_only:
         return CountingVariant(spec, network, fitted, topology)
@@ -51,7 +56,12 @@ def build(
     return ParallelVariant(spec, network, fitted, virtual, topology)
 
 
-def first_pass(variant: VariantBase, condition: Condition, recordings: Mapping[str, Recording]) -> np.ndarray:
+def first_pass(
+    variant: VariantBase,
+    condition: Condition,
+    recordings: Mapping[str, Recording],
+    sign: Callable[[str], None] = lambda _: None,
+) -> np.ndarray:
     """Assignments float64 [L, R, E] by the rank of their token, over the first steps of ``condition``: what the
     measured steps will route, since both draw the same scores."""
     network, spec = variant.network, variant.spec
@@ -70,4 +80,5 @@ def first_pass(variant: VariantBase, condition: Condition, recordings: Mapping[s
                     counts[layer, rank] += torch.bincount(routed.expert, minlength=counts.shape[2]).cpu().numpy()
                 else:  # every expert computes as many slots
                     counts[layer, rank] += routed.dispatch.shape[1] // counts.shape[2]
+        sign("a step of the first pass")
     return counts
