@@ -28,11 +28,6 @@ WHOLE = (IDLE, ASSIGNMENTS, *BYTES.values())
 #: The table of more ranks than this is folded, and the matrix has one of the nodes instead.
 TABLED = 16
 DOMAIN_WORDS = {"local": "on the rank itself", "intra_node": "inside the node", "inter_node": "between nodes"}
-VERDICTS = {
-    "first pass": "This run has the load that the placement was fitted to, by a first pass over the same trace; other "
-    "traffic will balance less well.",
-    "recording": "It was fitted to the recording that this run replays; other traffic will balance less well.",
-}
 ORIGINS = {
     "measured": "",
     "scaled": "",
@@ -273,4 +268,11 @@ def _judgement(spec: Spec, summary: Summary, exchange: Exchange) -> Judgement:
     if exchange.fitted_to == "nothing" or exchange.fitted_imbalance is None:
         return Judgement(policy, figures, "It looks at no load, so any load judges it fairly.")
     figures.insert(0, (f"on the {exchange.fitted_to} that it was fitted to", exchange.fitted_imbalance))
-    return Judgement(policy, figures, VERDICTS[exchange.fitted_to])
+    words = {
+        "first pass": "The run has the load that the placement was fitted to, by a first pass over the same trace",
+        "recording": "The run replays the recording that the placement was fitted to",
+    }[exchange.fitted_to]
+    if exchange.held_out_imbalance is None:
+        return Judgement(policy, figures, f"{words}; other traffic will balance less well.")
+    figures.append(("fitted to the first half of that load, on its second half", exchange.held_out_imbalance))
+    return Judgement(policy, figures, f"{words}, so expect of other traffic what the half that it had not seen says.")

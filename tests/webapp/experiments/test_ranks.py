@@ -142,6 +142,13 @@ def test_a_placement_says_that_it_was_judged_on_what_it_was_fitted_to(fitted_to:
     assert "other traffic will balance less well" in found.verdict
 
 
+def test_a_placement_is_judged_on_load_that_it_has_not_seen_as_well() -> None:
+    run = measured(fitted_to="first pass", fitted_imbalance=1.25, held_out_imbalance=1.5)
+    found = section(run).placement
+    assert found.figures[2] == ("fitted to the first half of that load, on its second half", 1.5)
+    assert found.verdict.endswith("expect of other traffic what the half that it had not seen says.")
+
+
 def test_redundant_experts_cost_memory_of_the_kv_cache() -> None:
     """olmoe: 16 layers of an expert of 3 · 2048 · 1024 bfloat16 more on each of 4 ranks; KV 2 · 16 heads · 128 · 16
     layers · 2 bytes a token, half of it on each of two TP ranks."""
