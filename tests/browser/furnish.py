@@ -65,6 +65,7 @@ def _experiments(author: Any, count: int) -> dict[str, str]:
             "kernels": kernels.get_absolute_url(),
             "done": row.get_absolute_url(),
             "ranks": rows.on_ranks(author, [0, 0, 1, 1]).get_absolute_url(),
+            "run": f"{row.get_absolute_url()}runs/3/?behind=tpot_ms",
             "machine": row.machine.get_absolute_url(),
         }
     older = machines.register_this(rows.MACHINE, "default")
@@ -94,6 +95,7 @@ def _experiments(author: Any, count: int) -> dict[str, str]:
     return {
         "ranks": ranks.get_absolute_url(),
         "done": wide.get_absolute_url(),
+        "run": f"{wide.get_absolute_url()}runs/3/?by=-e2e&sort=-time",
         "kernels": kernels.get_absolute_url(),
         "failed": failed.get_absolute_url(),
         "running": running.get_absolute_url(),

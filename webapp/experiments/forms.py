@@ -99,6 +99,14 @@ class AskingForm(forms.Form):
             ]
             return None
 
+    @property
+    def spec(self) -> Spec | None:
+        """The base that the form asks for as it stands; None while that is nothing that can be run."""
+        try:
+            return self.asked().base
+        except SpecError:
+            return None
+
     def say(self, problem: SpecError) -> None:
         """Put the sentence where a reader looks for it."""
         self.add_error(None, str(problem))

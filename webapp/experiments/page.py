@@ -7,11 +7,10 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from django.db.models import Count, Prefetch, Q, prefetch_related_objects
+from django.db.models import Count, Q, prefetch_related_objects
 from django.utils import timezone
 
 from bench_worker import result
-from bench_worker.spec import Spec
 from bench_worker.strategies import NON_CAUSAL
 from bench_worker.workload.generators import GENERATORS
 from webapp.experiments import (
@@ -23,10 +22,11 @@ from webapp.experiments import (
     layout_drawing,
     machines,
     present,
-    ranks,
+    rank_page,
     routing,
+    sweep,
 )
-from webapp.experiments.models import HELD, Experiment, Kind, Machine, Run, StageSeries, State
+from webapp.experiments.models import HELD, Experiment, Kind, Machine, State
 from webapp.ui import heat
 
 RECENT = 8
@@ -122,18 +122,46 @@ def machine_list() -> dict[str, Any]:
     return {"rows": [(line, next(iter(last[line.machine.pool, line.machine.host]), None)) for line in lines]}
 
 
-def detail(row: Experiment, chosen: str = "", corner: str = "", behind: str = "", step: str = "") -> dict[str, Any]:
-    """Everything on an experiment's page; ``chosen`` is the position of the run whose steps and requests are shown,
-    ``corner`` the one whose latencies and routing are, ``behind`` the latency whose slow steps are, ``step`` the number
-    of the step whose ranks are."""
+def stamp(row: Experiment) -> str:
+    """What a page of the experiment shows below its head: the same for as long as nothing there changes."""
+    return f"{row.state}-{row.attempt}-{len(row.so_far)}"
+
+
+def head(row: Experiment) -> dict[str, Any]:
+    """What changes from second to second until the experiment ends: how far it is, or who is before it."""
+    now = timezone.now()
+    changing = {
+        "experiment": row,
+        "stamp": stamp(row),
+        "now": present.now(row.progress, now) if row.state in HELD else None,
+        "late": is_late(row, now),
+    }
+    return changing | (_queued(row) if row.state == State.QUEUED else {})
+
+
+class Shown(NamedTuple):
+    """What of an experiment its page shows, as the address names it, known or not: the position of the ``run`` whose
+    steps and requests, the ``corner`` whose latencies and routing, the latency ``behind`` whose p95 the slow steps, the
+    latency ``against`` which throughput is drawn, the ``metric`` of the heat map, and the number of the ``step`` whose
+    ranks."""
+
+    run: str = ""
+    corner: str = ""
+    behind: str = ""
+    against: str = ""
+    metric: str = ""
+    step: str = ""
+
+
+def detail(row: Experiment, shown: Shown) -> dict[str, Any]:
+    """Everything on an experiment's page."""
     if row.kind == Kind.KERNELS:
         return table(row)
     differs, rest = present.asked(row.document)
     non_causal = routing.non_causal(row.document)
     varied = list(dict.fromkeys(planned["variant"] for planned in row.plan))
     corners = list(dict.fromkeys(planned["condition"] for planned in row.plan))
-    context = {
-        "experiment": row,
+    context = head(row) | {
         "differs": differs,
         "rest": rest,
         "varied": varied,
@@ -147,31 +175,25 @@ def detail(row: Experiment, chosen: str = "", corner: str = "", behind: str = ""
         "non_causal_why": NON_CAUSAL,
     }
     if row.state == State.DONE:
-        return context | _done(row, chosen, non_causal, behind, step) | _compared(row, varied, corners, corner)
+        return context | _done(row, shown, non_causal) | _compared(row, varied, corners, shown.corner)
     context["layout"] = layout_drawing.asked(row.document)
     if row.state == State.QUEUED:
-        return context | _queued(row)
+        return context
     runs = present.seen(row.plan, row.so_far)
     return context | {
-        "now": present.now(row.progress, timezone.now()) if row.state in HELD else None,
-        "late": is_late(row, timezone.now()),
         "matrix": present.matrix(row.plan, runs) if runs or row.state in HELD else None,
         "bars": present.bars(runs, non_causal),
+        "sweep": sweep.section(row.document, row.plan, runs, shown.against, shown.metric),
     }
 
 
 def table(row: Experiment) -> dict[str, Any]:
     """Everything on the page of a table of expert backends."""
-    context = {
-        "experiment": row,
+    return head(row) | {
         "where": _where(row),
         "flags": _environment(row).get("flags", []),
         **kernel_page.of_row(row),
     }
-    if row.state == State.QUEUED:
-        return context | _queued(row)
-    now = timezone.now()
-    return context | {"now": present.now(row.progress, now) if row.state in HELD else None, "late": is_late(row, now)}
 
 
 def command(row: Experiment) -> str:
@@ -196,7 +218,7 @@ def recordings(row: Experiment) -> list[str]:
     return sorted({name for name in asked if name is not None})
 
 
-def _done(row: Experiment, chosen: str, non_causal: Container[str], behind: str, step: str) -> dict[str, Any]:
+def _done(row: Experiment, shown: Shown, non_causal: Container[str]) -> dict[str, Any]:
     runs = list(row.runs.defer("requests", "expert_assignments", "routing", "fit"))
     seen = present.seen(row.plan, ({name: getattr(run, name) for name in present.SEEN} for run in runs))
     environment = _environment(row)
@@ -206,13 +228,13 @@ def _done(row: Experiment, chosen: str, non_causal: Container[str], behind: str,
         "runs": list(zip(runs, seen, strict=True)),
         "matrix": present.matrix(row.plan, seen),
         "bars": present.bars(seen, non_causal),
+        "sweep": sweep.section(row.document, row.plan, seen, shown.against, shown.metric),
     }
     timed = [run for run in runs if run.summary is not None]
     if not timed:
         return context
-    run = next((run for run in timed if chosen == str(run.position)), timed[0])
-    first_rank = StageSeries.objects.filter(Q(rank=None) | Q(rank=0))  # of hundreds of ranks, what the page draws
-    prefetch_related_objects([run], Prefetch("series", first_rank))
+    run = next((run for run in timed if shown.run == str(run.position)), timed[0])
+    prefetch_related_objects([run], rank_page.first_rank())
     steps = export.steps_of(run)
     assert steps is not None
     summary, scale = result.Summary.model_validate(run.summary), result.Scale.model_validate(run.scale)
@@ -228,26 +250,9 @@ def _done(row: Experiment, chosen: str, non_causal: Container[str], behind: str,
         "latencies": present.latencies(summary),
         "requests": requests and present.first_requests(requests),
         "num_requests": requests and len(requests.e2e_ms),
-        "behind": latency.behind(summary, steps, scale, behind),
-        "ranks": _ranks(run, summary, steps, step) if run.exchange else None,
+        "behind": latency.behind(summary, steps, scale, shown.behind),
+        "ranks": rank_page.of_run(run, summary, steps, shown.step) if run.exchange else None,
     }
-
-
-def _ranks(run: Run, summary: result.Summary, steps: result.Steps, step: str) -> ranks.Ranks:
-    """The ranks of ``run``: some columns of all steps, and every stage of one step."""
-    exchange = result.Exchange.model_validate(run.exchange)
-    series = StageSeries.objects.filter(run=run, rank__isnull=False)
-    whole: dict[str, dict[int, list[float]]] = {name: {} for name in ranks.WHOLE}
-    for column in series.filter(stage__in=ranks.WHOLE):
-        assert column.rank is not None
-        whole[column.stage][column.rank] = column.values
-    columns = ranks.columns(steps.index, steps.layer_us, whole, len(exchange.nodes))
-    place = ranks.step_place(columns, step)
-    stages: dict[str, dict[int, float]] = {}
-    for stage, rank, us in series.exclude(stage__in=ranks.WHOLE).values_list("stage", "rank", f"values__{place}"):
-        stages.setdefault(stage, {})[rank] = us
-    found = {stage: [times[rank] for rank in range(len(exchange.nodes))] for stage, times in stages.items()}
-    return ranks.section(Spec.model_validate(run.spec), summary, exchange, columns, place, found)
 
 
 def _compared(row: Experiment, variants: list[str], corners: list[str], corner: str) -> dict[str, Any]:

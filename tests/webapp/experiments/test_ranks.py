@@ -191,7 +191,7 @@ def test_more_ranks_take_no_more_queries(member: Any, django_assert_num_queries:
     few, many = rows.on_ranks(member, NODES), rows.on_ranks(member, [rank // 8 for rank in range(32)])
     for row in (few, many):
         with django_assert_num_queries(6):
-            page.detail(row)
+            page.detail(row, page.Shown())
     assert StageSeries.objects.filter(run__experiment=many).count() > 32 * 10
 
 
@@ -201,7 +201,7 @@ def test_what_the_first_rank_waits_is_part_of_its_steps(member: Any) -> None:
     run = row.runs.first()
     run.scale["counts"]["idle"] = 16
     run.save()
-    labels = [dataset["label"] for dataset in page.detail(row)["timeline"].config["data"]["datasets"]]
+    labels = [dataset["label"] for dataset in page.detail(row, page.Shown())["timeline"].config["data"]["datasets"]]
     assert labels[-1] == "idle"
 
 
