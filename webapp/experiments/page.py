@@ -7,13 +7,25 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from django.db.models import Count, Q
+from django.db.models import Count, Q, prefetch_related_objects
 from django.utils import timezone
 
 from bench_worker import result
 from bench_worker.strategies import NON_CAUSAL
 from bench_worker.workload.generators import GENERATORS
-from webapp.experiments import export, fingerprints, kernel_page, kernels, latency, machines, present, routing, sweep
+from webapp.experiments import (
+    export,
+    fingerprints,
+    kernel_page,
+    kernels,
+    latency,
+    layout_drawing,
+    machines,
+    present,
+    rank_page,
+    routing,
+    sweep,
+)
 from webapp.experiments.models import HELD, Experiment, Kind, Machine, State
 from webapp.ui import heat
 
@@ -130,13 +142,15 @@ def head(row: Experiment) -> dict[str, Any]:
 class Shown(NamedTuple):
     """What of an experiment its page shows, as the address names it, known or not: the position of the ``run`` whose
     steps and requests, the ``corner`` whose latencies and routing, the latency ``behind`` whose p95 the slow steps, the
-    latency ``against`` which throughput is drawn, and the ``metric`` of the heat map."""
+    latency ``against`` which throughput is drawn, the ``metric`` of the heat map, and the number of the ``step`` whose
+    ranks."""
 
     run: str = ""
     corner: str = ""
     behind: str = ""
     against: str = ""
     metric: str = ""
+    step: str = ""
 
 
 def detail(row: Experiment, shown: Shown) -> dict[str, Any]:
@@ -162,6 +176,7 @@ def detail(row: Experiment, shown: Shown) -> dict[str, Any]:
     }
     if row.state == State.DONE:
         return context | _done(row, shown, non_causal) | _compared(row, varied, corners, shown.corner)
+    context["layout"] = layout_drawing.asked(row.document)
     if row.state == State.QUEUED:
         return context
     runs = present.seen(row.plan, row.so_far)
@@ -219,6 +234,7 @@ def _done(row: Experiment, shown: Shown, non_causal: Container[str]) -> dict[str
     if not timed:
         return context
     run = next((run for run in timed if shown.run == str(run.position)), timed[0])
+    prefetch_related_objects([run], rank_page.first_rank())
     steps = export.steps_of(run)
     assert steps is not None
     summary, scale = result.Summary.model_validate(run.summary), result.Scale.model_validate(run.scale)
@@ -235,6 +251,7 @@ def _done(row: Experiment, shown: Shown, non_causal: Container[str]) -> dict[str
         "requests": requests and present.first_requests(requests),
         "num_requests": requests and len(requests.e2e_ms),
         "behind": latency.behind(summary, steps, scale, shown.behind),
+        "ranks": rank_page.of_run(run, summary, steps, shown.step) if run.exchange else None,
     }
 
 

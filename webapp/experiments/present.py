@@ -12,6 +12,8 @@ from bench_worker.spec import Experiment, Spec
 from bench_worker.spec_rules import flat
 from webapp.experiments import charts
 
+#: The stage that a rank has a column of its own for.
+IDLE = "idle"
 #: What `seen` reads of a run.
 SEEN = ("variant", "condition", "status", "summary", "position", "noise")
 #: What the measuring program does in each of its phases.
@@ -191,13 +193,15 @@ def now(progress: Mapping[str, Any], at: datetime) -> Now:
 
 
 def step_stages_ms(steps: Steps, scale: Scale) -> dict[str, list[float]]:
-    """Each stage's part of every step, in milliseconds, on the first rank: Σ count · time over its parts."""
+    """Each stage's part of every step, in milliseconds, on the first rank, with what it waits: Σ count · time over its
+    parts."""
     rank = steps.ranks[0]
     parts: dict[str, list[float]] = {}
     for leaf, count in scale.counts.items():
         stage = leaf.partition(".")[0]
         before = parts.get(stage, [0.0] * len(steps.index))
-        parts[stage] = [ms + count * us / 1000 for ms, us in zip(before, rank.stages_us[leaf], strict=True)]
+        times = rank.idle_us if leaf == IDLE else rank.stages_us[leaf]
+        parts[stage] = [ms + count * us / 1000 for ms, us in zip(before, times, strict=True)]
     return {stage: parts[stage] for stage in STAGES if stage in parts}
 
 

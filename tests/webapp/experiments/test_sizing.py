@@ -53,7 +53,7 @@ def test_what_cannot_be_measured_yet_is_named(signed_in: Any) -> None:
     said = page(signed_in, "?quantization=fp8&tp=2")
     assert "This version can't measure it as it stands:" in said
     assert "kernels.quantization: 'fp8' is not built yet" in said
-    assert "parallel.layout.tp: 2 is not allowed" in said
+    assert "parallel.layout.tp: 2 needs several ranks" in said
 
 
 @pytest.mark.parametrize(
