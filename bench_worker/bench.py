@@ -20,6 +20,7 @@ from bench_worker.parallel.counting import CountingVariant
 from bench_worker.parallel.meter import measure as measure_ranks
 from bench_worker.parallel.report import add_ranks
 from bench_worker.parallel.variant import ParallelVariant
+from bench_worker.parallel.world import Alone, World
 from bench_worker.planning import Condition, NetworkKey, network_key
 from bench_worker.recording import RunRecord
 from bench_worker.result import Check, FitKind, Run
@@ -53,8 +54,7 @@ class Report(Protocol):
 class Bench:
     """Networks and variants, which live as long as the experiment, and the loop that measures a condition.
 
-    ``agree``: what any of the processes that measure together says, so that all of them stop at the same step; ``beat``
-    is called as weights are made.
+    ``crew``: the processes that measure together. All of them do the same, and stop at the same step.
     """
 
     def __init__(
@@ -66,12 +66,11 @@ class Bench:
         allow_paths: bool,
         plan: Measure,
         recordings: Mapping[str, Recording],
-        agree: Callable[[bool], bool] = bool,
-        beat: Callable[[], None] = lambda: None,
+        crew: Alone | World,
     ) -> None:
         self.device, self.available, self.threads = device, available, torch.get_num_threads()
         self.report, self.stop, self.allow_paths, self.plan = report, stop, allow_paths, plan
-        self.recordings, self.agree, self.beat = recordings, agree, beat
+        self.recordings, self.crew = recordings, crew
         self.networks: dict[NetworkKey, Network] = {}
         self.variants: dict[str, AnyVariant] = {}
         self.checks: dict[str, Check] = {}
@@ -89,7 +88,7 @@ class Bench:
             key = network_key(run.spec)
             if key not in self.networks:
                 model = models.load(run.spec.model, allow_paths=self.allow_paths)
-                self.networks[key] = Network(model, key, self.device, self.beat)
+                self.networks[key] = Network(model, key, self.device, self.crew.sign)
             variant = self.variants[run.variant] = self._variant(run, conditions)
             self._use_threads(run)
             variant.warm()
@@ -104,7 +103,7 @@ class Bench:
         network = self.networks[network_key(run.spec)]
         if run.spec.parallel.mode == "single":
             return Variant(run.spec, network)
-        return build(run.spec, network, conditions, self.recordings)
+        return build(run.spec, network, conditions, self.recordings, self.crew.sign)
 
     def measure(self, condition: Condition, deadline: float) -> list[Run]:
         """The runs of ``condition``. A variant that failed its check gets no times; what ``deadline`` (on the monotonic
@@ -229,7 +228,8 @@ class Bench:
             "deployment": capacity.fit(planned.spec, None, tokens_per_sequence=condition.longest),
             "measurement": condition.fit(planned.spec, self.available),
         }
-        kept = self.ceilings.get(planned.spec.kernels.threads or self.threads)
+        single = isinstance(self.variants[planned.variant], Variant)  # the work of a stage is known for one rank only
+        kept = self.ceilings.get(planned.spec.kernels.threads or self.threads) if single else None
         recorded = self.recordings.get(planned.spec.load.recording or "")
         run = recording.run(
             planned, model, self.checks[planned.variant], fit, condition.longest, record, kept, recorded
@@ -249,12 +249,13 @@ class Bench:
             torch.zeros(1 << 20).add_(1)  # the first parallel work makes the threads: not inside a step's clock
 
     def _past(self, deadline: float) -> bool:
-        return self.agree(time.monotonic() > deadline)
+        return self.crew.agree(time.monotonic() > deadline)
 
     def _tell(self, phase: str, done: int, total: int, planned: PlannedRun) -> None:
         """Report, and leave if asked to."""
-        if self.agree(self.stop()):
+        if self.crew.agree(self.stop()):
             raise Canceled
+        self.crew.phase(f"step {done + 1}" if phase == "measure" else phase)
         self.report.progress(phase, done, total, planned.variant, planned.condition)
 
 

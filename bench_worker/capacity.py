@@ -141,9 +141,10 @@ def fit_measurement(
     model, layers = models.load(spec.model, allow_paths=True), spec.layers
     size = DTYPE_BYTES[spec.kernels.dtype]
     work, kinds, layout = spec.workload, model.attention_layers, spec.parallel.layout
+    held = 0 if spec.parallel.count_only else layers
     weights = {
-        "shared_experts": layers * model.shared_parameters,
-        "router": layers * model.router_parameters,
+        "shared_experts": held * model.shared_parameters,
+        "router": held * model.router_parameters,
     }
     tokens = max(CHECK_TOKENS, min(work.max_batch_tokens, work.concurrency * tokens_per_sequence))
     steps = ceil((prompt_tokens or work.requests * tokens_per_sequence) / tokens)

@@ -46,8 +46,8 @@ class SeededExperts:
     def __init__(self, network: Network, seed: int, layer: int) -> None:
         self._network, self._seed, self._layer = network, seed, layer
 
-    def make(self, logical: Sequence[int], beat: Callable[[], None]) -> ExpertWeights:
-        """The weights of ``logical``, in that order. ``beat`` is called after each."""
+    def make(self, logical: Sequence[int], sign: Callable[[], None]) -> ExpertWeights:
+        """The weights of ``logical``, in that order. ``sign`` is called after each."""
         model, device, dtype = self._network.model, self._network.device, self._network.dtype
         inner, hidden = model.expert_intermediate, model.hidden
         gate_up = torch.empty(len(logical), 2 * inner, hidden, dtype=dtype, device=device)
@@ -56,7 +56,7 @@ class SeededExperts:
             weights = Weights(dtype, device, ((self._seed + 1) * 10_007 + self._layer) * 100_003 + expert)
             weights.fill(gate_up[place])
             weights.fill(down[place])
-            beat()
+            sign()
         return ExpertWeights(gate_up, down)
 
     def of(self, expert: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -64,23 +64,25 @@ class SeededExperts:
 
 
 class Network:
-    """Executed MoE layers' weights, and `Around` where attention is measured. ``beat`` is called after each expert."""
+    """Executed MoE layers' weights, and `Around` where attention is measured. ``sign`` is called after each expert."""
 
     def __init__(
-        self, model: Model, key: NetworkKey, device: torch.device, beat: Callable[[], None] = lambda: None
+        self, model: Model, key: NetworkKey, device: torch.device, sign: Callable[[], None] = lambda: None
     ) -> None:
         self.model = model
         self.dtype = DTYPES[key.dtype]
         self.device = device
         weights = Weights(self.dtype, device, key.seed)
-        self._beat = beat
+        self._sign = sign
         self._ranks: dict[tuple[int, tuple[int, ...]], ExpertWeights] = {}
-        self.layers = [self._layer(weights, SeededExperts(self, key.seed, i), key.experts) for i in range(key.layers)]
+        self.layers = [self._layer(weights, SeededExperts(self, key.seed, i), key.held) for i in range(key.layers)]
         self.around = Around(model, key.layers, weights) if key.attention else None
 
-    def _layer(self, weights: Weights, seeded: SeededExperts, held: bool) -> LayerWeights:
+    def _layer(self, weights: Weights, seeded: SeededExperts, held: str) -> LayerWeights:
         model = self.model
-        experts: ExpertSource = seeded.make(range(model.experts), self._beat) if held else seeded
+        if held == "nothing":
+            return LayerWeights(weights.matrix(0, model.hidden), seeded, None)
+        experts: ExpertSource = seeded.make(range(model.experts), self._sign) if held == "layers" else seeded
         shared = dense_weights(model.hidden, model.shared_intermediate, weights) if model.shared_intermediate else None
         return LayerWeights(weights.matrix(model.experts, model.hidden), experts, shared)
 
@@ -93,7 +95,7 @@ class Network:
 
     def _copied(self, experts: ExpertSource, logical: Sequence[int]) -> ExpertWeights:
         if isinstance(experts, SeededExperts):
-            return experts.make(logical, self._beat)
+            return experts.make(logical, self._sign)
         assert isinstance(experts, ExpertWeights)
         first, count = logical[0], len(logical)
         if list(logical) == list(range(first, first + count)):  # they lie together already

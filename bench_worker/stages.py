@@ -9,6 +9,7 @@ at the end of the layer and of the parts around it. `StageClock` keeps both, so 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -80,9 +81,10 @@ class HostClock(StageClock):
     """Reads the host's clock on CUDA, too, where every mark waits for the device: only so can marks of several
     processes be compared, since events of two devices can't."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, sign: Callable[[str], None] = lambda _: None) -> None:
+        """``sign`` hears of every stage that has ended."""
         super().__init__(torch.device("cpu"))
-        self._waits = device.type == "cuda"
+        self._waits, self._sign = device.type == "cuda", sign
 
     @property
     def start_us(self) -> float:
@@ -93,6 +95,7 @@ class HostClock(StageClock):
         if self._waits:
             torch.cuda.synchronize()
         super()._mark()
+        self._sign(self._names[-1] if self._names else UNTIMED)
 
 
 class WholeHostClock(HostClock):

@@ -5,7 +5,7 @@ Shapes: ``L`` executed layers, ``R`` ranks, ``E`` experts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -33,16 +33,21 @@ FIRST_PASS_STEPS = 64
 
 
 def build(
-    spec: Spec, network: Network, conditions: Sequence[Condition], recordings: Mapping[str, Recording]
+    spec: Spec,
+    network: Network,
+    conditions: Sequence[Condition],
+    recordings: Mapping[str, Recording],
+    sign: Callable[[str], None] = lambda _: None,
 ) -> ParallelVariant | CountingVariant:
-    """The variant of ``spec``, with a placement that is fitted to the recording or to the first of ``conditions``."""
+    """The variant of ``spec``, with a placement that is fitted to the recording or to the first of ``conditions``.
+    ``sign`` hears of every step and stage that has ended."""
     recording = recordings.get(spec.load.recording or "")
     fitted = fit_placement(
-        spec, network.model, recording, lambda: first_pass(VariantBase(spec, network), conditions[0], recordings)
+        spec, network.model, recording, lambda: first_pass(VariantBase(spec, network), conditions[0], recordings, sign)
     )
     if spec.parallel.mode == "distributed":
         real = Distributed(network.model.hidden, network.dtype, network.device)
-        return ParallelVariant(spec, network, fitted, real, None)
+        return ParallelVariant(spec, network, fitted, real, None, sign)
     topology = load_topology(spec.parallel.topology)
     if spec.parallel.count_only:
         return CountingVariant(spec, network, fitted, topology)
@@ -51,14 +56,21 @@ def build(
     return ParallelVariant(spec, network, fitted, virtual, topology)
 
 
-def first_pass(variant: VariantBase, condition: Condition, recordings: Mapping[str, Recording]) -> np.ndarray:
-    """Assignments float64 [L, R, E] by the rank of their token, over the first steps of ``condition``: what the
-    measured steps will route, since both draw the same scores."""
+def first_pass(
+    variant: VariantBase,
+    condition: Condition,
+    recordings: Mapping[str, Recording],
+    sign: Callable[[str], None] = lambda _: None,
+) -> np.ndarray:
+    """Assignments float64 [2, L, R, E] by the rank of their token, in each half of the first steps of ``condition``:
+    what the measured steps will route, since both draw the same scores."""
     network, spec = variant.network, variant.spec
     layout = Layout(**spec.parallel.layout.model_dump())
-    counts = np.zeros((len(network.layers), layout.num_ranks, network.model.experts))
+    halves = np.zeros((2, len(network.layers), layout.num_ranks, network.model.experts))
+    batches = condition.batches[:FIRST_PASS_STEPS]
     source, slots = StepSource(condition.seed, recordings=recordings), Slots(condition.concurrency)
-    for index, batch in enumerate(condition.batches[:FIRST_PASS_STEPS]):
+    for index, batch in enumerate(batches):
+        counts = halves[2 * index // len(batches)]
         step = slots.layout(batch, network.device)
         inputs = source.make(network, spec.load, index, step, layers_stay=True)
         for rank, own in enumerate(rows_of_ranks(layout, step)):
@@ -70,4 +82,5 @@ def first_pass(variant: VariantBase, condition: Condition, recordings: Mapping[s
                     counts[layer, rank] += torch.bincount(routed.expert, minlength=counts.shape[2]).cpu().numpy()
                 else:  # every expert computes as many slots
                     counts[layer, rank] += routed.dispatch.shape[1] // counts.shape[2]
-    return counts
+        sign("a step of the first pass")
+    return halves

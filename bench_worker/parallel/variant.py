@@ -6,7 +6,7 @@ Shapes: ``L`` executed layers, ``T`` tokens of a step, ``R`` ranks, ``P`` physic
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -76,19 +76,28 @@ class RankReport:
 
 
 class ParallelVariant(VariantBase):
-    """Executes the ranks of ``exchange``. ``topology`` models the wires between ranks of one process; None where rows
-    really travel. Raises `Unavailable` where a part can't run on the network's device."""
+    """Executes the ranks of ``exchange``. ``topology`` models the wires between ranks of one process. It is None where
+    rows really travel; then ``sign`` hears of every stage that has ended. Raises `Unavailable` where a part can't run
+    on the network's device."""
 
     def __init__(
-        self, spec: Spec, network: Network, fitted: Fitted, exchange: Exchange, topology: Topology | None
+        self,
+        spec: Spec,
+        network: Network,
+        fitted: Fitted,
+        exchange: Exchange,
+        topology: Topology | None,
+        sign: Callable[[str], None] = lambda _: None,
     ) -> None:
         if reason := registry.refusal(spec, network.device):
             raise Unavailable(reason)
         super().__init__(spec, network)
         self.layout = Layout(**spec.parallel.layout.model_dump())
         self.fitted, self.exchange, self.topology = fitted, exchange, topology
-        kind = StageClock if topology is not None else HostClock
-        self._clocks = [kind(network.device) for _ in exchange.ranks]
+        self._sign = sign
+        self._clocks: list[StageClock] = [
+            HostClock(network.device, sign) if topology is None else StageClock(network.device) for _ in exchange.ranks
+        ]
         self._buffers: list[RowBuffer] = []
         self.layers = self._layers()
 
@@ -207,7 +216,7 @@ class ParallelVariant(VariantBase):
         ranks run one after the other, whose layer has no time as a whole."""
         if self.topology is not None:
             return None
-        given, clock = self.split(inputs), WholeHostClock(self.network.device)
+        given, clock = self.split(inputs), WholeHostClock(self.network.device, self._sign)
         self.exchange.meet()
         clock.begin()
         for layer in range(len(self.layers)):

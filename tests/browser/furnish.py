@@ -64,6 +64,7 @@ def _experiments(author: Any, count: int) -> dict[str, str]:
         return {
             "kernels": kernels.get_absolute_url(),
             "done": row.get_absolute_url(),
+            "ranks": rows.on_ranks(author, [0, 0, 1, 1]).get_absolute_url(),
             "run": f"{row.get_absolute_url()}runs/3/?behind=tpot_ms",
             "machine": row.machine.get_absolute_url(),
         }
@@ -89,8 +90,10 @@ def _experiments(author: Any, count: int) -> dict[str, str]:
     for number in range(10):
         rows.put(author, title=f"Waits {number}" if number else LONG[:200])
     waiting = queue.enqueue(make.experiment(title="Waits elsewhere"), author=author, pool="gpu")
+    ranks = rows.on_ranks(author, [rank // 8 for rank in range(128)], parallel={"redundant_experts": 64})
     assert running.machine
     return {
+        "ranks": ranks.get_absolute_url(),
         "done": wide.get_absolute_url(),
         "run": f"{wide.get_absolute_url()}runs/3/?by=-e2e&sort=-time",
         "kernels": kernels.get_absolute_url(),

@@ -43,4 +43,6 @@ def test_hundreds_of_ranks_fit_a_narrow_screen(
     page.goto(live_server.url + row.get_absolute_url())
     expect(page.get_by_text("And 8 more nodes alike.")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.get_by_text("The numbers of each rank").click()
+    expect(page.get_by_role("row", name="127 ")).to_be_visible()
     assert complaints == []

@@ -7,11 +7,10 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from django.db.models import Count, Prefetch, Q, prefetch_related_objects
+from django.db.models import Count, Q, prefetch_related_objects
 from django.utils import timezone
 
 from bench_worker import result
-from bench_worker.spec import Spec
 from bench_worker.strategies import NON_CAUSAL
 from bench_worker.workload.generators import GENERATORS
 from webapp.experiments import (
@@ -24,11 +23,11 @@ from webapp.experiments import (
     layout_drawing,
     machines,
     present,
-    ranks,
+    rank_page,
     routing,
     sweep,
 )
-from webapp.experiments.models import HELD, Experiment, Kind, Machine, Run, StageSeries, State
+from webapp.experiments.models import HELD, Experiment, Kind, Machine, State
 from webapp.ui import heat
 
 RECENT = 8
@@ -238,8 +237,7 @@ def _done(row: Experiment, shown: Shown, non_causal: Container[str], base: str) 
     if not timed:
         return context
     run = next((run for run in timed if shown.run == str(run.position)), timed[0])
-    first_rank = StageSeries.objects.filter(Q(rank=None) | Q(rank=0))  # of hundreds of ranks, what the page draws
-    prefetch_related_objects([run], Prefetch("series", first_rank))
+    prefetch_related_objects([run], rank_page.first_rank())
     steps = export.steps_of(run)
     assert steps is not None
     summary, scale = result.Summary.model_validate(run.summary), result.Scale.model_validate(run.scale)
@@ -256,25 +254,8 @@ def _done(row: Experiment, shown: Shown, non_causal: Container[str], base: str) 
         "requests": requests and present.first_requests(requests),
         "num_requests": requests and len(requests.e2e_ms),
         "behind": latency.behind(summary, steps, scale, shown.behind),
-        "ranks": _ranks(run, summary, steps, shown.step) if run.exchange else None,
+        "ranks": rank_page.of_run(run, summary, steps, shown.step) if run.exchange else None,
     }
-
-
-def _ranks(run: Run, summary: result.Summary, steps: result.Steps, step: str) -> ranks.Ranks:
-    """The ranks of ``run``: some columns of all steps, and every stage of one step."""
-    exchange = result.Exchange.model_validate(run.exchange)
-    series = StageSeries.objects.filter(run=run, rank__isnull=False)
-    whole: dict[str, dict[int, list[float]]] = {name: {} for name in ranks.WHOLE}
-    for column in series.filter(stage__in=ranks.WHOLE):
-        assert column.rank is not None
-        whole[column.stage][column.rank] = column.values
-    columns = ranks.columns(steps.index, steps.layer_us, whole, len(exchange.nodes))
-    place = ranks.step_place(columns, step)
-    stages: dict[str, dict[int, float]] = {}
-    for stage, rank, us in series.exclude(stage__in=ranks.WHOLE).values_list("stage", "rank", f"values__{place}"):
-        stages.setdefault(stage, {})[rank] = us
-    found = {stage: [times[rank] for rank in range(len(exchange.nodes))] for stage, times in stages.items()}
-    return ranks.section(Spec.model_validate(run.spec), summary, exchange, columns, place, found)
 
 
 def _at_corner(row: Experiment, variants: list[str], corners: list[str], corner: str) -> dict[str, Any]:

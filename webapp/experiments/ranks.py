@@ -25,14 +25,9 @@ IDLE, ASSIGNMENTS = "idle_us", "assignments"
 BYTES = {domain: f"bytes.{domain}" for domain in DOMAINS}
 #: Read whole, of every rank. Of the stages only the chosen step is read: there are too many.
 WHOLE = (IDLE, ASSIGNMENTS, *BYTES.values())
-#: A matrix of more ranks than this has no table of its own; its nodes have one.
+#: The table of more ranks than this is folded, and the matrix has one of the nodes instead.
 TABLED = 16
 DOMAIN_WORDS = {"local": "on the rank itself", "intra_node": "inside the node", "inter_node": "between nodes"}
-VERDICTS = {
-    "first pass": "This run has the load that the placement was fitted to, by a first pass over the same trace; other "
-    "traffic will balance less well.",
-    "recording": "It was fitted to the recording that this run replays; other traffic will balance less well.",
-}
 ORIGINS = {
     "measured": "",
     "scaled": "",
@@ -114,6 +109,11 @@ class Ranks:
     cost: Cost | None
     drawn: int
     count_only: bool
+
+    @property
+    def are_many(self) -> bool:
+        """Too many for a page to list them unasked."""
+        return len(self.rows) > TABLED
 
     @property
     def size(self) -> str:
@@ -268,4 +268,11 @@ def _judgement(spec: Spec, summary: Summary, exchange: Exchange) -> Judgement:
     if exchange.fitted_to == "nothing" or exchange.fitted_imbalance is None:
         return Judgement(policy, figures, "It looks at no load, so any load judges it fairly.")
     figures.insert(0, (f"on the {exchange.fitted_to} that it was fitted to", exchange.fitted_imbalance))
-    return Judgement(policy, figures, VERDICTS[exchange.fitted_to])
+    words = {
+        "first pass": "The run has the load that the placement was fitted to, by a first pass over the same trace",
+        "recording": "The run replays the recording that the placement was fitted to",
+    }[exchange.fitted_to]
+    if exchange.held_out_imbalance is None:
+        return Judgement(policy, figures, f"{words}; other traffic will balance less well.")
+    figures.append(("fitted to the first half of that load, on its second half", exchange.held_out_imbalance))
+    return Judgement(policy, figures, f"{words}, so expect of other traffic what the half that it had not seen says.")

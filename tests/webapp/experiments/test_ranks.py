@@ -142,6 +142,13 @@ def test_a_placement_says_that_it_was_judged_on_what_it_was_fitted_to(fitted_to:
     assert "other traffic will balance less well" in found.verdict
 
 
+def test_a_placement_is_judged_on_load_that_it_has_not_seen_as_well() -> None:
+    run = measured(fitted_to="first pass", fitted_imbalance=1.25, held_out_imbalance=1.5)
+    found = section(run).placement
+    assert found.figures[2] == ("fitted to the first half of that load, on its second half", 1.5)
+    assert found.verdict.endswith("expect of other traffic what the half that it had not seen says.")
+
+
 def test_redundant_experts_cost_memory_of_the_kv_cache() -> None:
     """olmoe: 16 layers of an expert of 3 · 2048 · 1024 bfloat16 more on each of 4 ranks; KV 2 · 16 heads · 128 · 16
     layers · 2 bytes a token, half of it on each of two TP ranks."""
@@ -184,7 +191,7 @@ def test_more_ranks_take_no_more_queries(member: Any, django_assert_num_queries:
     few, many = rows.on_ranks(member, NODES), rows.on_ranks(member, [rank // 8 for rank in range(32)])
     for row in (few, many):
         with django_assert_num_queries(6):
-            page.detail(row)
+            page.detail(row, page.Shown())
     assert StageSeries.objects.filter(run__experiment=many).count() > 32 * 10
 
 
@@ -194,7 +201,7 @@ def test_what_the_first_rank_waits_is_part_of_its_steps(member: Any) -> None:
     run = row.runs.first()
     run.scale["counts"]["idle"] = 16
     run.save()
-    labels = [dataset["label"] for dataset in page.detail(row)["timeline"].config["data"]["datasets"]]
+    labels = [dataset["label"] for dataset in page.detail(row, page.Shown())["timeline"].config["data"]["datasets"]]
     assert labels[-1] == "idle"
 
 
