@@ -19,6 +19,7 @@ from webapp.experiments import backends, machines
 from webapp.experiments.estimate import Estimate, estimate
 from webapp.experiments.memory_bar import MemoryBar, memory_bar
 from webapp.experiments.models import Machine
+from webapp.experiments.ranks import Cost, redundancy_cost
 from webapp.traces.recording_store import loads_of
 from webapp.traces.store import trace_files
 
@@ -49,6 +50,11 @@ class Outlook:
     def bar(self) -> MemoryBar:
         """The deployment against a device like the machine's."""
         return memory_bar(self.deployment)
+
+    @property
+    def copies(self) -> Cost | None:
+        """What redundant experts take of each device; None where there are none."""
+        return redundancy_cost(self.deployed)
 
     @property
     def fits(self) -> bool:

@@ -16,7 +16,12 @@ from webapp.experiments import charts
 #: The stage that a rank has a column of its own for.
 IDLE = "idle"
 #: What `seen` reads of a run.
-SEEN = ("variant", "condition", "status", "summary", "position", "noise")
+SEEN = ("variant", "condition", "status", "summary", "position", "noise", "origins")
+#: Mark and words of whole-model times that the model of a network has a part in, by their origin.
+NETWORKS = {
+    "modelled": ("≈", "measured compute, modelled network"),
+    "assumed": ("?", "measured compute, modelled network, assumed from datasheets"),
+}
 #: What the measuring program does in each of its phases.
 PHASES = {
     "prepare": "making weights",
@@ -42,11 +47,15 @@ class Seen:
     layer_scale: float
     position: int | None = None
     noise: Noise | None = None
+    #: Of its whole-model times; empty while the rest is measured.
+    origin: str = ""
 
     @property
     def mark(self) -> str:
-        """The origin of a whole-model time: empty where all its layers were measured, else by how much they scale."""
-        return "" if self.layer_scale == 1 else f"×{self.layer_scale:g}"
+        """The origin of a whole-model time: the mark of a modelled network, then by how much the executed layers scale;
+        empty where all layers were measured."""
+        network, _ = NETWORKS.get(self.origin, ("", ""))
+        return network if self.layer_scale == 1 else f"{network}×{self.layer_scale:g}"
 
     @property
     def stages_ms(self) -> dict[str, float]:
@@ -63,8 +72,9 @@ class Matrix:
 
     conditions: list[str]
     rows: list[tuple[str, list[Seen | None]]]
-    #: The origin marks that stand in it.
+    #: The origin marks that stand in it: by how much times scale, and those of modelled networks with their words.
     marks: list[str]
+    networks: list[tuple[str, str]]
 
 
 class Part(NamedTuple):
@@ -119,6 +129,7 @@ def seen(plan: Sequence[Mapping[str, Any]], runs: Iterable[Mapping[str, Any]]) -
             layer_scale=scale[run["variant"], run["condition"]],
             position=run.get("position"),
             noise=Noise.model_validate(run["noise"]) if run.get("noise") else None,
+            origin=run.get("origins", {}).get("step_us", ""),
         )
         for run in runs
     ]
@@ -130,7 +141,8 @@ def matrix(plan: Sequence[Mapping[str, Any]], runs: Iterable[Seen]) -> Matrix:
     conditions = list(dict.fromkeys(planned["condition"] for planned in plan))
     variants = dict.fromkeys(planned["variant"] for planned in plan)
     return Matrix(
-        marks=list(dict.fromkeys(run.mark for run in found.values() if run.mark)),
+        marks=list(dict.fromkeys(f"×{run.layer_scale:g}" for run in found.values() if run.layer_scale != 1)),
+        networks=list(dict.fromkeys(NETWORKS[run.origin] for run in found.values() if run.origin in NETWORKS)),
         conditions=conditions,
         rows=[(variant, [found.get((variant, condition)) for condition in conditions]) for variant in variants],
     )

@@ -17,6 +17,7 @@ from bench_worker.result import LAYER_STAGES, Exchange, Summary
 from bench_worker.spec import Spec
 from webapp.experiments import rank_charts
 from webapp.experiments.layout_drawing import Drawing, drawing
+from webapp.experiments.present import NETWORKS
 from webapp.ui import formatting, heat
 from webapp.ui.pictures import Piece
 
@@ -28,12 +29,6 @@ WHOLE = (IDLE, ASSIGNMENTS, *BYTES.values())
 #: The table of more ranks than this is folded, and the matrix has one of the nodes instead.
 TABLED = 16
 DOMAIN_WORDS = {"local": "on the rank itself", "intra_node": "inside the node", "inter_node": "between nodes"}
-ORIGINS = {
-    "measured": "",
-    "scaled": "",
-    "modelled": "measured compute, modelled network",
-    "assumed": "measured compute, modelled network, assumed from datasheets",
-}
 
 
 class Columns(NamedTuple):
@@ -174,7 +169,7 @@ def section(
     dispatched = np.array(exchange.dispatched_bytes)
     by_node = len(dispatched) > TABLED
     return Ranks(
-        origin=ORIGINS[exchange.network],
+        origin=NETWORKS.get(exchange.network, ("", ""))[1],
         topology=_network(exchange.topology),
         layout=drawing(spec.parallel, models.load(spec.model, allow_paths=True).experts, held(exchange)),
         step=columns.steps[place],

@@ -172,6 +172,7 @@ def test_the_page_of_a_run_on_several_ranks_has_all_of_it(signed_in: Any, member
     row = rows.on_ranks(member, NODES, parallel={"redundant_experts": 4})
     read = text_of(signed_in.get(f"{row.get_absolute_url()}?step=2"))
     assert "Experts and ranks" in read
+    assert "≈: measured compute, modelled network." in read
     assert "Measured compute, modelled network. Nodes of 8 H200" in read
     assert "4 ranks on 2 nodes" in read
     assert "Who waits for whom step 2, one MoE layer" in read
