@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import sqrt
 from typing import get_args
 
 import numpy as np
@@ -23,9 +24,9 @@ from bench_worker.scaling import IDLE, model_leaves, top
 __all__ = ["COSTS", "TIE", "overall", "verdict"]
 
 COSTS: tuple[Cost, ...] = get_args(Cost)
-#: Shares that differ by less are within noise: ceilings, which divide the experts, are known no better. A run that is
-#: noisier than half of it needs twice its spread.
-TIE = 0.05
+#: Shares that differ by less are within noise: ceilings, which divide the experts, are known no better. Where so many
+#: standard errors of the run's mean step are more, they count.
+TIE, ERRORS = 0.05, 3.0
 TRANSFERS = ("dispatch", "combine.transfer")
 
 
@@ -35,8 +36,8 @@ def verdict(run: Run) -> Verdict:
         raise ValueError(f"{run.variant} at {run.condition} has no times, so nothing can be said about them")
     shares = _shares(run)
     origin: Origin = "measured" if run.exchange is None else run.exchange.network
-    spread = run.noise.spread if run.noise else 0.0
-    dominant = _dominant(shares, max(TIE, 2 * spread))
+    error = run.noise.spread / sqrt(run.noise.samples) if run.noise and run.noise.samples else 0.0
+    dominant = _dominant(shares, max(TIE, ERRORS * error))
     return Verdict(
         dominant=dominant,
         shares=shares,

@@ -86,12 +86,14 @@ def test_nearly_equal_shares_are_undecided():
     )
 
 
-def test_a_noisy_run_needs_a_larger_lead():
-    """A lead of ten points."""
+def test_few_noisy_steps_need_a_larger_lead():
+    """A lead of ten points. Three standard errors of 20% over 25 steps are twelve; over 100 steps six."""
     run = timed_run({"experts": 55.0, "permute": 45.0}, limits=limit(1.0))
     assert verdict(run).dominant == "weights"
-    run.noise = Noise(label="noisy", samples=40, spread=0.06)
+    run.noise = Noise(label="noisy", samples=25, spread=0.2)
     assert verdict(run).dominant == "undecided"
+    run.noise = Noise(label="noisy", samples=100, spread=0.2)
+    assert verdict(run).dominant == "weights"
 
 
 def test_every_stage_belongs_to_one_cost_and_the_shares_sum_to_one():
