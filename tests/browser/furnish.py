@@ -64,6 +64,7 @@ def _experiments(author: Any, count: int) -> dict[str, str]:
         return {
             "kernels": kernels.get_absolute_url(),
             "done": row.get_absolute_url(),
+            "run": f"{row.get_absolute_url()}runs/3/?behind=tpot_ms",
             "machine": row.machine.get_absolute_url(),
         }
     older = machines.register_this(rows.MACHINE, "default")
@@ -91,6 +92,7 @@ def _experiments(author: Any, count: int) -> dict[str, str]:
     assert running.machine
     return {
         "done": wide.get_absolute_url(),
+        "run": f"{wide.get_absolute_url()}runs/3/?by=-e2e&sort=-time",
         "kernels": kernels.get_absolute_url(),
         "failed": failed.get_absolute_url(),
         "running": running.get_absolute_url(),
