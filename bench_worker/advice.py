@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from bench_worker import models
 from bench_worker.errors import SpecError
-from bench_worker.result import Advice, Cost, Run
+from bench_worker.findings import Advice, Cost
+from bench_worker.result import Run
 from bench_worker.spec import Experiment, Library
 
 __all__ = ["NAMES", "advise"]

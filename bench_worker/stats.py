@@ -15,7 +15,8 @@ import numpy as np
 from scipy.stats import rankdata
 from scipy.stats import t as student
 
-from bench_worker.result import Change, Comparison, Distribution
+from bench_worker.findings import Change, Comparison
+from bench_worker.result import Distribution
 
 __all__ = [
     "BETWEEN_RUNS", "LEAST_EFFECT", "MIN_SAMPLES", "SIGNIFICANCE", "compare_paired", "compare_unpaired",

@@ -18,7 +18,8 @@ from typing import get_args
 import numpy as np
 
 from bench_worker.advice import MOST_ADVICE, NAMES, advise
-from bench_worker.result import Cost, Dominant, Origin, Run, Verdict, Verdicts
+from bench_worker.findings import Cost, Dominant, Verdict, Verdicts
+from bench_worker.result import Origin, Run
 from bench_worker.scaling import IDLE, model_leaves, top
 
 __all__ = ["COSTS", "TIE", "overall", "verdict"]
