@@ -259,14 +259,14 @@ class Bench:
         self.report.progress(phase, done, total, planned.variant, planned.condition)
 
 
-def _inputs(source: StepSource, variant: AnyVariant, index: int, layout: StepLayout) -> StepInput:
-    """On several ranks an executed layer stands for one of the model's, since its experts are placed for it."""
-    load = variant.spec.load
-    return source.make(variant.network, load, index, layout, layers_stay=not isinstance(variant, Variant))
-
-
 def order(step: int, variants: int) -> list[int]:
     """In which order the variants run in a step of a pass: rotated by one from step to step, in whole rotations, after
     which it moves on by one more where the sampled steps would always start with the same variant."""
     turn = step + step // math.lcm(WHOLE_CLOCK_EVERY, max(1, variants))
     return [(turn + place) % variants for place in range(variants)]
+
+
+def _inputs(source: StepSource, variant: AnyVariant, index: int, layout: StepLayout) -> StepInput:
+    """On several ranks an executed layer stands for one of the model's, since its experts are placed for it."""
+    load = variant.spec.load
+    return source.make(variant.network, load, index, layout, layers_stay=not isinstance(variant, Variant))
