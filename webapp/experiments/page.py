@@ -23,7 +23,8 @@ from webapp.experiments import (
     machines,
     present,
     routing,
-)
+    verdicts,
+)  # fmt: skip
 from webapp.experiments.models import HELD, Experiment, Kind, Machine, State
 from webapp.ui import heat
 
@@ -204,6 +205,8 @@ def _done(row: Experiment, chosen: str, non_causal: Container[str], behind: str,
         "kernels": kernels.section([{name: getattr(run, name) for name in kernels.READ} for run in runs], environment),
         "runs": list(zip(runs, seen, strict=True)),
         "bars": present.bars(seen, non_causal, base),
+        "costs": verdicts.COSTS,
+        "verdict": verdicts.section(row.result or {}, [(run.variant, run.condition) for run in runs]),
     }
     timed = [run for run in runs if run.summary is not None]
     if not timed:
