@@ -13,7 +13,7 @@ from bench_worker.calibrate import Probe
 from bench_worker.errors import DoesNotFit, Unavailable
 from bench_worker.interleave import Reading, interleaved
 from bench_worker.kernel_report import Row, Table, need
-from bench_worker.kernels import registry
+from bench_worker.kernels import registry, rules
 from bench_worker.network import Network
 from bench_worker.planning import network_key
 from bench_worker.result import LAYER_STAGES
@@ -76,8 +76,8 @@ def _variant(spec: Spec, name: str, network: Network) -> Variant:
     """``spec`` with the backend ``name`` at the most that it can fuse. Raises `Unavailable` with the reason of the
     least, and `DoesNotFit` for what the backend needs beside the network."""
     reason = None
-    for fusion in registry.FUSIONS if name == "auto" else reversed(registry.FUSIONS):
-        own = registry.with_kernels(spec, experts=name, fusion=fusion)
+    for fusion in rules.FUSIONS if name == "auto" else reversed(rules.FUSIONS):
+        own = rules.with_kernels(spec, experts=name, fusion=fusion)
         if (reason := registry.refusal(own, network.device)) is None:
             break
     else:

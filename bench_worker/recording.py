@@ -240,6 +240,9 @@ def requests(metrics: Sequence[RequestMetrics]) -> Requests:
         e2e_ms=[round(m.e2e_ms, 3) for m in metrics],
         prompt_tokens=[m.prompt_tokens for m in metrics],
         output_tokens=[m.output_tokens for m in metrics],
+        request=[m.request for m in metrics],
+        wait_ms=[round(m.wait_ms, 3) for m in metrics],
+        preempted_ms=[[round(ms, 3) for ms in m.preempted_ms] for m in metrics],
     )
 
 

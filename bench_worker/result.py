@@ -63,7 +63,10 @@ class Steps(Part):
 
 
 class Requests(Part):
-    """Columns over requests that finished, in trace order. ``tpot_ms`` is null where there is one output token."""
+    """Columns over requests that finished, in trace order, pass by pass. ``tpot_ms`` is null where there is one output
+    token. ``request``: index in the trace. ``wait_ms``: arrival to the start of the step that begins the prompt;
+    ``preempted_ms``: from arrival to each time that the KV cache was lost. The last three are null in results of before
+    they were recorded."""
 
     arrival_ms: list[float]
     ttft_ms: list[float]
@@ -72,6 +75,9 @@ class Requests(Part):
     e2e_ms: list[float]
     prompt_tokens: list[int]
     output_tokens: list[int]
+    request: list[int] | None = None
+    wait_ms: list[float] | None = None
+    preempted_ms: list[list[float]] | None = None
 
 
 class Distribution(Part):

@@ -8,7 +8,7 @@ come, however late the engine is.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -52,7 +52,8 @@ class RequestMetrics:
 
     ``ttft_ms``: arrival to the end of the step that ends the prompt. ``itl_ms``: the gaps between successive output
     tokens, one fewer than tokens. ``e2e_ms``: arrival to the last token. ``tpot_ms`` = (e2e − ttft) / (tokens − 1),
-    None for a single token. ``request`` is the index in the list that was scheduled.
+    None for a single token. ``request`` is the index in the list that was scheduled. ``wait_ms``: arrival to the start
+    of the first step that computes any of its prompt. ``preempted_ms``: arrival to each loss of its KV cache.
     """
 
     request: int
@@ -63,6 +64,8 @@ class RequestMetrics:
     e2e_ms: float
     prompt_tokens: int
     output_tokens: int
+    wait_ms: float = 0.0
+    preempted_ms: list[float] = field(default_factory=list)
 
 
 def request_metrics(
@@ -100,6 +103,13 @@ def request_metrics(
     prompt_tokens = np.zeros(count, int)
     prompt_tokens[request[yields][::-1]] = (table[yields, 1] + table[yields, 3])[::-1]
 
+    began_us = np.zeros(count)
+    began_us[request[::-1]] = start[step[::-1]]  # the first of its steps is written last
+    preempted_ms: dict[int, list[float]] = {}
+    for at_us, batch in zip(start.tolist(), batches, strict=True):
+        for index in batch.preempted.tolist():
+            preempted_ms.setdefault(index, []).append((at_us - float(came_us[index])) / 1000)
+
     # Tokens by request, then by step: sorting one integer for both is several times faster than by an index.
     kept = np.zeros(count, bool)
     kept[finished] = True
@@ -111,22 +121,25 @@ def request_metrics(
     first = np.searchsorted(token_request, finished)
     last = np.searchsorted(token_request, finished, side="right") - 1
 
-    came_us = came_us[finished]
+    came_us, began_us = came_us[finished], began_us[finished]
     ttft_us = token_us[first] - came_us
     e2e_us = token_us[last] - came_us
     gaps = last - first
     tpot_us = (e2e_us - ttft_us) / np.maximum(gaps, 1)
     return [
-        RequestMetrics(index, arrival, ttft, tpot if b > a else None, gaps_ms[a:b], e2e, prompt, b - a + 1)
-        for index, arrival, ttft, tpot, e2e, prompt, a, b in zip(
+        RequestMetrics(
+            index, arrival, ttft, tpot if b > a else None, gaps_ms[a:b], e2e, prompt, b - a + 1,
+            wait, preempted_ms.get(index, []),
+        )
+        for index, arrival, ttft, tpot, e2e, wait, prompt, a, b in zip(
             finished.tolist(),
-            *((us / 1000).tolist() for us in (came_us, ttft_us, tpot_us, e2e_us)),
+            *((us / 1000).tolist() for us in (came_us, ttft_us, tpot_us, e2e_us, began_us - came_us)),
             prompt_tokens[finished].tolist(),
             first.tolist(),
             last.tolist(),
             strict=True,
         )
-    ]
+    ]  # fmt: skip
 
 
 def output_tokens_per_s(

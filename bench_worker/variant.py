@@ -15,7 +15,7 @@ from bench_worker import capacity, environment, reference, routing, strategies
 from bench_worker.capacity import CHECK_TOKENS
 from bench_worker.errors import Unavailable
 from bench_worker.interleave import Layer, LayerInput
-from bench_worker.kernels import registry
+from bench_worker.kernels import registry, rules
 from bench_worker.kernels.auto import Auto
 from bench_worker.kernels.base import Experts, ExpertWeights
 from bench_worker.kernels.deepspeed_layer import DeepSpeedLayer
@@ -201,7 +201,7 @@ class Variant:
 def _candidates(spec: Spec, network: Network) -> tuple[dict[str, str], dict[str, str]]:
     """As `registry.candidates`, without a backend whose packed weights don't fit beside the others'."""
     found, refused = registry.candidates(spec, network.device)
-    packed = capacity.packed_bytes(registry.with_kernels(spec, experts="zentorch"))
+    packed = capacity.packed_bytes(rules.with_kernels(spec, experts="zentorch"))
     free = environment.available_bytes(network.device)
     if len(found) > 1 and "zentorch" in found and packed > free:
         del found["zentorch"]

@@ -13,6 +13,11 @@ from typing import Any
 
 import pytest
 
+# Test processes share the processors. OpenMP's threads of one spin at barriers while those of another hold the
+# processor that they wait for: with a thread each, the same tests take a fraction of the time. Programs that tests
+# start inherit it; torch reads it when it is first imported, after this.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 @pytest.fixture(scope="session")
 def servers() -> Iterator[Any]:

@@ -17,6 +17,7 @@ logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
 
 from deepspeed.moe.ep_experts import GroupedExperts, apply_packed_expert_activation  # noqa: E402
 
+from bench_worker.kernels import rules  # noqa: E402
 from bench_worker.kernels.base import ExpertBackend, ExpertWeights  # noqa: E402
 from bench_worker.spec import Spec  # noqa: E402
 
@@ -43,8 +44,8 @@ class DeepSpeedGrouped(ExpertBackend):
 
     @staticmethod
     def supports(spec: Spec, device: torch.device) -> str | None:
-        if spec.kernels.fusion == "whole":
-            return "kernels.fusion: 'whole' is not something GroupedExperts can do; use none or gate_up"
+        if reason := rules.refusal("deepspeed", spec):
+            return reason
         if device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 0):
             name = torch.cuda.get_device_name(device)
             return f"kernels.experts: 'deepspeed' needs a GPU of compute capability 8.0 or above; {name} is older"

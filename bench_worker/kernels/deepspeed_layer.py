@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bench_worker import models
+from bench_worker.kernels import rules
 from bench_worker.kernels.base import ExpertWeights, activate
 from bench_worker.kernels.deepspeed_grouped import DeepSpeedGrouped  # settles DeepSpeed's accelerator and logging
 from bench_worker.routing.base import Assignments
@@ -65,21 +65,7 @@ class DeepSpeedLayer:
 
     @staticmethod
     def supports(spec: Spec, device: torch.device) -> str | None:
-        name = "kernels.experts: 'deepspeed_layer'"
-        if spec.routing.strategy != "token_choice":
-            return f"{name} routes by token_choice only; routing.strategy is {spec.routing.strategy}"
-        if spec.routing.capacity_factor is not None:
-            return f"{name} renormalises weights after dropping, as token_choice doesn't; leave capacity_factor empty"
-        if spec.kernels.fusion == "whole":
-            return f"{name} calls its experts one by one; kernels.fusion can be none or gate_up, not 'whole'"
-        model = models.load(spec.model, allow_paths=True)
-        top_k = spec.routing.top_k or model.top_k
-        if model.scoring == "sigmoid" or model.route_scale != 1 or model.weight_on_input:
-            return f"{name} weighs outputs by a plain softmax; {model.name} scores its experts in another way"
-        if (top_k == 1) == model.renormalize:
-            what = "leaves weights as they are for top_k 1" if top_k == 1 else "always renormalises weights"
-            return f"{name} {what}; {model.name} does {'' if model.renormalize else 'not '}renormalise"
-        return DeepSpeedGrouped.supports(spec, device)
+        return rules.refusal("deepspeed_layer", spec) or DeepSpeedGrouped.supports(spec, device)
 
     def computed_rows(self, counts: np.ndarray, num_tokens: int) -> int:
         """Every expert computes as many rows as the fullest one."""

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bench_worker.kernels import rules
 from bench_worker.kernels.base import ExpertBackend, ExpertWeights, activate
 from bench_worker.spec import Spec
 
@@ -21,9 +22,7 @@ class Loop(ExpertBackend):
 
     @staticmethod
     def supports(spec: Spec, device: torch.device) -> str | None:
-        if spec.kernels.fusion == "whole":
-            return "kernels.fusion: 'whole' is not something 'loop' can do; use none or gate_up"
-        return None
+        return rules.refusal("loop", spec)
 
     def __call__(self, rows: Tensor, counts: Tensor) -> Tensor:
         start = 0

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from bench_worker.kernels import rules
 from bench_worker.kernels.base import ExpertBackend, ExpertWeights, activate
 from bench_worker.spec import Spec
 
@@ -33,9 +34,7 @@ class Padded(ExpertBackend):
 
     @staticmethod
     def supports(spec: Spec, device: torch.device) -> str | None:
-        if spec.kernels.fusion == "whole":
-            return "kernels.fusion: 'whole' is not something 'padded' can do; use none or gate_up"
-        return None
+        return rules.refusal("padded", spec)
 
     def room(self, counts: Tensor, num_tokens: int) -> int:
         return int(counts.max()) if self.capacity is None else self.capacity(num_tokens)

@@ -12,6 +12,7 @@ from bench_worker.kernels.deepspeed_grouped import DeepSpeedGrouped
 from bench_worker.kernels.deepspeed_layer import DeepSpeedLayer
 from bench_worker.kernels.loop import Loop
 from bench_worker.kernels.padded import Padded
+from bench_worker.kernels.rules import FUSIONS, with_kernels
 from bench_worker.kernels.zentorch import ZenTorch
 from bench_worker.models import Model
 from bench_worker.spec import Spec
@@ -25,9 +26,6 @@ EXPERT_BACKENDS: dict[str, type[ExpertBackend]] = {
 
 #: Values of ``kernels.experts`` that name one implementation; ``auto`` chooses among the expert backends.
 NAMES = (*EXPERT_BACKENDS, "deepspeed_layer")
-
-#: From the least fused to the most.
-FUSIONS = ("none", "gate_up", "whole")
 
 #: A model that no backend has to refuse: SwiGLU, softmax scores, renormalised weights.
 PLAIN = "qwen3-30b-a3b"
@@ -79,10 +77,6 @@ def build(name: str, fusion: str, weights: ExpertWeights, spec: Spec, model: Mod
     if name == "padded":
         return Padded(weights, model.expert_activation, fusion, capacity=_capacity(spec, model))
     return EXPERT_BACKENDS[name](weights, model.expert_activation, fusion)
-
-
-def with_kernels(spec: Spec, **changes: str) -> Spec:
-    return spec.model_copy(update={"kernels": spec.kernels.model_copy(update=changes)})
 
 
 def _capacity(spec: Spec, model: Model) -> Callable[[int], int] | None:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bench_worker import models
+from bench_worker.kernels import rules
 from bench_worker.kernels.base import ExpertBackend, ExpertWeights, activate
 from bench_worker.spec import Spec
 
@@ -68,15 +68,7 @@ class ZenTorch(ExpertBackend):
     def supports(spec: Spec, device: torch.device) -> str | None:
         if reason := missing(device):
             return f"kernels.experts: 'zentorch' can't run: {reason}"
-        if spec.kernels.dtype == "float16":
-            return "kernels.experts: 'zentorch' computes in bfloat16 or float32; kernels.dtype is float16"
-        model = models.load(spec.model, allow_paths=True)
-        if spec.kernels.fusion == "whole" and model.expert_activation != "swiglu":
-            return (
-                f"kernels.fusion: 'whole' of zentorch computes SwiGLU; the experts of {model.name} use "
-                f"{model.expert_activation}, so use none or gate_up"
-            )
-        return None
+        return rules.refusal("zentorch", spec)
 
     def warm(self) -> None:
         for rows_each in WARM_ROWS:

@@ -88,6 +88,7 @@ def test_requests_see_whole_model_steps():
     assert result.requests.ttft_ms == [0.81]
     assert result.requests.tpot_ms == [0.81]
     assert result.requests.itl_ms == [[0.81, 0.81]]
+    assert (result.requests.request, result.requests.wait_ms, result.requests.preempted_ms) == ([0], [0.0], [[]])
     assert result.requests.e2e_ms == [2.43]
     assert result.summary.output_tokens_per_s == pytest.approx(3 / 2.43e-3)
 

@@ -82,7 +82,8 @@ def test_throughput_counts_every_output_token_over_the_whole_span():
 
 def test_an_open_loop_behind_schedule_counts_from_the_intended_arrival():
     """One slot, steps of 10 ms. Request 0 holds it until 20 ms; 1 was meant to come at 2 ms and gets its only token at
-    30, 28 ms later, although its step began at 20; 2 comes at 45 ms, into an idle engine, and takes its 10."""
+    30, 28 ms later, although its step began at 20, after 18 ms of waiting; 2 comes at 45 ms, into an idle engine, and
+    takes its 10."""
     arrival_us = [0, 2_000, 45_000]
     loop, batches, starts, now = OpenLoop(requests_of((2, 2), (2, 1), (2, 1)), arrival_us, Limits(1, 8)), [], [], 0.0
     while (step := loop.next(now)) is not None:
@@ -93,7 +94,7 @@ def test_an_open_loop_behind_schedule_counts_from_the_intended_arrival():
     timeline = Timeline(batches, [10_000] * 4, starts, arrival_us)
     assert request_metrics(*timeline) == [
         RequestMetrics(0, 0.0, 10.0, 10.0, [10.0], 20.0, 2, 2),
-        RequestMetrics(1, 2.0, 28.0, None, [], 28.0, 2, 1),
+        RequestMetrics(1, 2.0, 28.0, None, [], 28.0, 2, 1, wait_ms=18.0),
         RequestMetrics(2, 45.0, 10.0, None, [], 10.0, 2, 1),
     ]
     assert span_s(timeline) == pytest.approx(0.055)
@@ -101,14 +102,15 @@ def test_an_open_loop_behind_schedule_counts_from_the_intended_arrival():
 
 def test_requests_that_arrive_at_once_share_their_arrival():
     batches = closed_loop(requests_of((2, 1), (2, 1), (2, 1)), 3, 4)
-    assert [(m.arrival_ms, m.ttft_ms) for m in request_metrics(batches, [1000, 1000])] == [(0, 1), (0, 1), (0, 2)]
+    metrics = request_metrics(batches, [1000, 1000])
+    assert [(m.arrival_ms, m.wait_ms, m.ttft_ms) for m in metrics] == [(0, 0, 1), (0, 0, 1), (0, 1, 2)]
 
 
 def test_a_preempted_request_has_one_first_token_and_its_own_lengths():
-    """Request 1 yields in steps 0 and 1, is preempted in 2, and yields again in 5 and 6."""
+    """Request 1 yields in steps 0 and 1, is preempted in 2, as that begins, and yields again in 5 and 6."""
     batches = closed_loop(requests_of((4, 5), (4, 4)), 2, 16, kv_tokens=10)
     assert request_metrics(batches, [1000] * 7)[1] == RequestMetrics(
-        1, 0.0, 1.0, 2.0, [1.0, 4.0, 1.0], 7.0, 4, 4
+        1, 0.0, 1.0, 2.0, [1.0, 4.0, 1.0], 7.0, 4, 4, preempted_ms=[2.0]
     )  # fmt: skip
 
 
@@ -140,12 +142,18 @@ def test_each_batch_needs_one_time(measure):
 
 def slow_metrics(batches, step_us, start_us):
     """Walks through the steps with a stopwatch for each request."""
-    arrived, prompts, tokens, done = {}, {}, {}, set()
+    arrived, began, prompts, tokens, lost, done = {}, {}, {}, {}, {}, set()
     for batch, took, start in zip(batches, step_us, start_us, strict=True):
         for index in batch.arrivals.tolist():
             arrived[index] = start
+        for index in batch.preempted.tolist():
+            lost.setdefault(index, []).append(start)
+            if index not in tokens:
+                prompts[index] = 0
         for entry, yields, ends in zip(batch.entries, batch.yields, batch.ends, strict=True):
-            prompts[entry.request] = prompts.get(entry.request, 0) + entry.prefill_tokens
+            began.setdefault(entry.request, start)
+            if entry.request not in tokens:
+                prompts[entry.request] = prompts.get(entry.request, 0) + entry.prefill_tokens
             if yields:
                 tokens.setdefault(entry.request, []).append(start + took)
             if ends:
@@ -158,7 +166,16 @@ def slow_metrics(batches, step_us, start_us):
         gaps = [(b - a) / 1000 for a, b in pairwise(times)]
         result.append(
             RequestMetrics(
-                index, arrived[index] / 1000, ttft / 1000, tpot, gaps, e2e / 1000, prompts[index], len(times)
+                index,
+                arrived[index] / 1000,
+                ttft / 1000,
+                tpot,
+                gaps,
+                e2e / 1000,
+                prompts[index],
+                len(times),
+                (began[index] - arrived[index]) / 1000,
+                [(at - arrived[index]) / 1000 for at in lost.get(index, [])],
             )
         )
     return result
@@ -167,7 +184,9 @@ def slow_metrics(batches, step_us, start_us):
 @given(st.data())
 def test_it_measures_what_the_slow_version_measures(data):
     lengths = data.draw(st.lists(st.tuples(st.integers(1, 30), st.integers(1, 8)), min_size=1, max_size=10))
-    batches = closed_loop(requests_of(*lengths), data.draw(st.integers(1, 4)), data.draw(st.integers(4, 40)))
+    most = data.draw(st.one_of(st.none(), st.integers(max(map(sum, lengths)), 80)))
+    users, tokens = data.draw(st.integers(1, 4)), data.draw(st.integers(4, 40))
+    batches = closed_loop(requests_of(*lengths), users, tokens, kv_tokens=most)
     begin = data.draw(st.integers(0, len(batches)))
     batches = batches[begin : data.draw(st.integers(begin, len(batches)))]
     times = st.lists(st.integers(1, 10**6), min_size=len(batches), max_size=len(batches))

@@ -69,6 +69,7 @@ def _experiments(author: Any, count: int) -> dict[str, str]:
             "kernels": kernels.get_absolute_url(),
             "done": row.get_absolute_url(),
             "comparison": comparing(row),
+            "run": f"{row.get_absolute_url()}runs/3/?behind=tpot_ms",
             "machine": row.machine.get_absolute_url(),
         }
     older = machines.register_this(rows.MACHINE, "default")
@@ -100,6 +101,7 @@ def _experiments(author: Any, count: int) -> dict[str, str]:
         "done": wide.get_absolute_url(),
         "comparison": comparing(wide),
         "several things differ": comparing(wide, again),
+        "run": f"{wide.get_absolute_url()}runs/3/?by=-e2e&sort=-time",
         "kernels": kernels.get_absolute_url(),
         "failed": failed.get_absolute_url(),
         "running": running.get_absolute_url(),

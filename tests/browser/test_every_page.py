@@ -48,6 +48,11 @@ new PerformanceObserver((list) => {
   for (const { value, sources } of list.getEntries()) window.shifts.push(`${value} ${sources.map(outside)}`);
 }).observe({ type: "layout-shift", buffered: true });
 """
+#: All that the page asked for has come, and what came has been painted.
+DRAWN = """async () => {
+  const frame = () => new Promise(requestAnimationFrame);
+  do { await frame(); await frame(); } while (document.querySelector(".htmx-request"));
+}"""
 RUN_AXE = """async () => {
   const { violations } = await axe.run(document, { resultTypes: ["violations"] });
   const words = (id) => ({ html, any }) => `${id}: ${html.slice(0, 120)} ${any[0]?.message ?? ""}`;
@@ -76,8 +81,9 @@ class Visit:
         self.complaints.clear()
         self.page.set_viewport_size({"width": width, "height": 800})
         self.page.emulate_media(color_scheme=scheme)
-        response = self.page.goto(self.server + address, wait_until="networkidle")
+        response = self.page.goto(self.server + address, wait_until="load")
         assert response is not None
+        self.page.evaluate(DRAWN)
         if response.status < 400:  # the browser itself reports the others
             yield from self.complaints
         scrolls = self.page.evaluate("document.documentElement.scrollWidth")

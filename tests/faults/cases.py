@@ -20,6 +20,7 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import F
 
+from bench_worker import kernel_report
 from tests.faults.product import PATIENCE_S, ROOT, SETTINGS, Product
 from tests.webapp.experiments import make
 from tests.webapp.experiments.waiting import wait_until
@@ -68,11 +69,11 @@ def becomes(row: Experiment, *states: State, within_s: float = PATIENCE_S) -> bo
 
 
 class Held:
-    """An experiment that measures until it is let go."""
+    """An experiment, or ``row``, that measures until it is let go."""
 
-    def __init__(self, product: Product, words: str = "wait") -> None:
+    def __init__(self, product: Product, words: str = "wait", row: Experiment | None = None) -> None:
         self.product, self.file = product, product.data / f"go-{uuid4().hex}"
-        self.row = put(f"{words} {self.file}")
+        self.row = row or put(f"{words} {self.file}")
         self.measures()
 
     def measures(self, attempt: int = 1) -> None:
@@ -86,6 +87,11 @@ class Held:
 
     def processes(self, attempt: int = 1) -> list[psutil.Process]:
         return self.product.measuring(f"{self.row.pk}-{attempt}")
+
+    def program(self, attempt: int = 1) -> psutil.Process:
+        """The measuring program itself, without its guard."""
+        [running] = [process for process in self.processes(attempt) if "webapp.guard" not in process.cmdline()]
+        return running
 
     def is_gone(self, attempt: int = 1) -> None:
         """Wait until no process of this attempt is left."""
@@ -141,9 +147,19 @@ def worker_thrice(product: Product) -> list[Expected]:
 @fault("kill -9 of the measuring program")
 def program(product: Product) -> list[Expected]:
     held = Held(product)
-    [running] = [process for process in held.processes() if "webapp.guard" not in process.cmdline()]
-    running.kill()
+    held.program().kill()
     return [Expected(held.row, State.FAILED, failure="was killed (SIGKILL)")]
+
+
+@fault("kill -9 of the worker, then of the program, while kernels are measured")
+def kernels(product: Product) -> list[Expected]:
+    at_seven_it_hangs = kernel_report.ask("olmoe-1b-7b", "7", "bfloat16")
+    held = Held(product, row=queue.enqueue_kernels(at_seven_it_hangs, author=None, pool=settings.MOESCOPE_POOL))
+    product.kill("Worker")
+    held.is_gone()
+    held.measures(attempt=2)
+    held.program(attempt=2).kill()
+    return [Expected(held.row, State.FAILED, attempts=2, failure="was killed (SIGKILL)")]
 
 
 @fault("kill -9 of the program's guard")

@@ -16,7 +16,7 @@ import torch
 
 from bench_worker import environment, kernel_report, kernel_table, models, reference
 from bench_worker.cuda_steps import DecodeGraphs, idle_share, kernel_spans
-from bench_worker.kernels import registry
+from bench_worker.kernels import registry, rules
 from bench_worker.network import Network
 from bench_worker.planning import network_key
 from bench_worker.result import LAYER_STAGES
@@ -80,8 +80,8 @@ def backends() -> dict[str, Any]:
     reasons: dict[str, str] = {}
     base = variant()
     for name in registry.NAMES:
-        for fusion in registry.FUSIONS:
-            spec = registry.with_kernels(base.spec, experts=name, fusion=fusion)
+        for fusion in rules.FUSIONS:
+            spec = rules.with_kernels(base.spec, experts=name, fusion=fusion)
             if reason := registry.refusal(spec, base.network.device):
                 reasons[f"{name} {fusion}"] = reason
                 continue

@@ -1,4 +1,4 @@
-"""Which expert kernels the machines of a pool can run, by what their workers reported. Pure.
+"""Which expert kernels the machines of a pool can run, by what their workers reported and what is asked of them. Pure.
 
 A report is ``backends`` of a machine's details: for each value of ``kernels.experts`` and of ``kernels.fusion`` why the
 two can't run there, or null where they can. A machine without one is taken to run everything; its worker will say.
@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bench_worker.spec import Experiment, SpecError
+from bench_worker.kernels import rules
+from bench_worker.spec import Experiment, Spec, SpecError
 
 Report = Mapping[str, Mapping[str, str | None]]
 EXPERTS, FUSION = "kernels.experts", "kernels.fusion"
@@ -29,6 +30,18 @@ class Missing(NamedTuple):
 def reports(machines: Sequence[Mapping[str, Any]]) -> list[Report]:
     """The report of each machine, from its details."""
     return [details.get("backends", {}) for details in machines]
+
+
+def for_spec(report: Report, spec: Spec) -> Report:
+    """``report`` less what the model or the routing of ``spec`` keeps from being computed on any machine."""
+    asked = {
+        name: {way: rules.refusal(name, rules.with_kernels(spec, experts=name, fusion=way)) for way in rules.FUSIONS}
+        for name in rules.RULES
+    }
+    return {
+        name: {way: report.get(name, {}).get(way) or asked.get(name, {}).get(way) for way in rules.FUSIONS}
+        for name in dict.fromkeys((*report, *asked))
+    }
 
 
 def missing(reports: Sequence[Report], experts: str, fusion: str) -> list[Missing]:
@@ -59,12 +72,15 @@ def bare(reason: str) -> str:
 
 
 def refuse(experiment: Experiment, reports: Sequence[Report]) -> None:
-    """Raise `SpecError`, in the measuring program's words, for the first variant that no machine can run."""
+    """Raise `SpecError`, in the measuring program's words, for the first variant that no machine can run.
+
+    Without any report only what no machine at all could run is refused."""
     varied = experiment.vary.field if experiment.vary else None
     for _, spec in experiment.variants():
         kernels = spec.kernels
-        reasons = [report.get(kernels.experts, {}).get(kernels.fusion) for report in reports]
-        if not reasons or not all(reasons):
+        possible = [for_spec(report, spec) for report in reports or [{}]]
+        reasons = [report.get(kernels.experts, {}).get(kernels.fusion) for report in possible]
+        if not all(reasons):
             continue
         field, _, message = (reasons[0] or "").partition(": ")
         value = kernels.fusion if field == FUSION else kernels.experts

@@ -192,14 +192,14 @@ def of_experiment(row: Experiment, variants: Sequence[str], base: str) -> dict[s
     runs = compare_read.of_experiment(row.pk)
     found = contenders(runs, lambda run: run.variant)
     if not found:
-        return {"against": ""}
+        return {"baseline": ""}
     chosen = next((contender for contender in found if base == contender.key), found[0])
     compared = table(found, chosen, remembered)
     timed = {contender.name for contender in found}
     numbers = [run.id for run in runs]
     return {
         "table": compared,
-        "against": chosen.name,
+        "baseline": chosen.name,
         "sentence": headline(compared) if chosen is not found[0] else None,
         "unpaired": is_unpaired(compared),
         "untimed": [name for name in variants if name not in timed],

@@ -21,7 +21,7 @@ from bench_worker.spec import Experiment, Library, SpecError
 from bench_worker.spec_rules import ARRIVALS_OF, NOT_BUILT
 from bench_worker.strategies import NON_CAUSAL, STRATEGIES
 
-#: ``list``: values, of each of which a condition is made; ``numbers``: values that are one field together.
+#: ``list``: values, of each of which a condition is made, or `DOUBLING`; ``numbers``: values of one field.
 Kind = Literal["choice", "number", "text", "bool", "list", "numbers"]
 Section = Literal["what", "routing", "load", "limits", "advanced"]
 
@@ -92,6 +92,8 @@ GROUPS = {
     "load": '{"profile": "zipf", "skew": 1.5}',
 }
 
+#: Of a list that makes conditions: ``1..64`` doubles from one to the other, the most being the last.
+DOUBLING = re.compile(r"(\d{1,9})\.\.(\d{1,9})")
 _NUMBER = re.compile(r"[+-]?(\d+|\d*\.\d+|\d+\.)([eE][+-]?\d+)?")
 
 
@@ -147,7 +149,7 @@ def build_document(texts: Mapping[str, str]) -> dict[str, Any]:
         if text and ask.kind != "list":
             put(document, ask.path, _value_of(ask, text))
     document["conditions"] = _conditions(
-        {ask.name: _tokens(texts.get(ask.name, "")) for ask in useful if ask.kind == "list"}
+        {ask.name: _listed(texts.get(ask.name, "")) for ask in useful if ask.kind == "list"}
     )
     vary = {"field": texts.get("vary_field", "").strip(), "values": values_of(texts.get("vary_values", ""))}
     if any(vary.values()):
@@ -177,8 +179,10 @@ def texts_of(experiment: Experiment, library: Library) -> dict[str, str] | None:
     texts = {ask.name: as_text(_get(document, ask.path)) for ask in ASKS if ask.kind != "list"}
     for ask in ASKS:
         if ask.kind == "list":
-            found = [condition[ask.name] for condition in document["conditions"]] or [_get(document, ask.path)]
-            texts[ask.name] = ", ".join(as_text(value) for value in dict.fromkeys(found) if value is not None)
+            usual = _get(document, ask.path)
+            set_ = [condition[ask.name] for condition in document["conditions"]] or [None]
+            found = dict.fromkeys(usual if value is None else value for value in set_)
+            texts[ask.name] = ", ".join(as_text(value) for value in found if value is not None)
     if document["vary"]:
         texts["vary_field"] = document["vary"]["field"]
         texts["vary_values"] = _values_text(document["vary"]["values"])
@@ -187,7 +191,13 @@ def texts_of(experiment: Experiment, library: Library) -> dict[str, str] | None:
         again = Experiment.model_validate(build_document(texts), context=library)
     except SpecError:
         return None
-    return texts if again == experiment else None
+    return texts if _plans(again) == _plans(experiment) else None
+
+
+def _plans(experiment: Experiment) -> tuple[Any, ...]:
+    """All that an experiment comes to, whether its base or each of its conditions says so."""
+    runs = [(run.condition, run.spec) for run in experiment.runs()]
+    return experiment.title, experiment.vary, experiment.measure, runs
 
 
 def form_field(path: str) -> str | None:
@@ -297,6 +307,24 @@ def _value_of(ask: Ask, text: str) -> Any:
     if ask.kind in ("choice", "text"):
         return text
     return values_of(text) if ask.kind == "numbers" else _value(text)
+
+
+def _listed(text: str) -> list[Any]:
+    """The values of a list that makes conditions, in order."""
+    return [value for token in _tokens(text) for value in _doubled(token)]
+
+
+def _doubled(token: Any) -> list[Any]:
+    """``1..100`` as 1, 2, 4, … 64, 100. What does not rise from 1 or more stays as it is, for the check to name it."""
+    found = DOUBLING.fullmatch(token) if isinstance(token, str) else None
+    if found is None or not 0 < int(found[1]) < int(found[2]):
+        return [token]
+    value, most = int(found[1]), int(found[2])
+    values = []
+    while value < most:
+        values.append(value)
+        value *= 2
+    return [*values, most]
 
 
 def _tokens(text: str) -> list[Any]:

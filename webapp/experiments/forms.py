@@ -13,7 +13,7 @@ from django.core.validators import RegexValidator
 from django.forms.renderers import DjangoTemplates
 
 from bench_worker.errors import DoesNotFit
-from bench_worker.spec import Experiment, Library, SpecError, parse_experiment
+from bench_worker.spec import Experiment, Library, Spec, SpecError, parse_experiment
 from bench_worker.spec_rules import ARRIVALS_OF
 from bench_worker.strategies import STRATEGIES
 from bench_worker.workload.generators import GENERATORS
@@ -88,6 +88,14 @@ class AskingForm(forms.Form):
         """What the experiment would take as the form stands; None while it asks for nothing that can be run."""
         try:
             return look(self.asked(), self.pool_name)
+        except SpecError:
+            return None
+
+    @property
+    def spec(self) -> Spec | None:
+        """The base that the form asks for as it stands; None while that is nothing that can be run."""
+        try:
+            return self.asked().base
         except SpecError:
             return None
 

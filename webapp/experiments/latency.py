@@ -11,7 +11,7 @@ import numpy as np
 from bench_worker.result import Scale, Steps, Summary, TailSteps
 from webapp.experiments.present import LATENCIES, step_stages_ms
 from webapp.ui import formatting
-from webapp.ui.charts import token
+from webapp.ui.charts import line_style
 
 #: Of every request one value: what a curve is drawn of.
 CURVES = ("ttft_ms", "tpot_ms", "e2e_ms")
@@ -20,9 +20,6 @@ READ = ("variant", "condition", "position", "summary", "spec__workload__limits",
         *(f"requests__{metric}" for metric in CURVES))  # fmt: skip
 #: More points than this are closer together than a pixel.
 MAX_POINTS = 200
-#: Colours and dashes of lines: 5 · 3 are told apart.
-COLOURS = 5
-DASHES: tuple[list[int], ...] = ([], [6, 3], [2, 2])
 #: Steps that the table behind a p95 lists.
 MAX_STEPS = 50
 
@@ -103,11 +100,9 @@ def _curve(metric: str, lines: Mapping[str, Sequence[float]]) -> Curve:
         {
             "label": name,
             "data": [{"x": x, "y": y} for x, y in ecdf(values)],
-            "borderColor": token(f"series-{place % COLOURS + 1}"),
-            "borderDash": DASHES[place // COLOURS % len(DASHES)],
-            "borderWidth": 2,
             "pointRadius": 0,
             "stepped": "before",
+            **line_style(place),
         }
         for place, (name, values) in enumerate(lines.items())
     ]
@@ -116,9 +111,10 @@ def _curve(metric: str, lines: Mapping[str, Sequence[float]]) -> Curve:
         "data": {"datasets": datasets},
         "options": {
             "unit": "percent",
+            "xUnit": "ms",
             "interaction": {"mode": "nearest", "intersect": False},
             "scales": {
-                "x": {"type": "linear", "title": {"display": True, "text": "ms"}, "ticks": {"maxRotation": 0}},
+                "x": {"type": "linear", "ticks": {"maxRotation": 0, "autoSkipPadding": 24}},
                 "y": {"min": 0, "max": 1},
             },
             "plugins": {"legend": {"labels": {"usePointStyle": True, "pointStyle": "line"}}},

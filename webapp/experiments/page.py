@@ -23,6 +23,7 @@ from webapp.experiments import (
     machines,
     present,
     routing,
+    sweep,
     verdicts,
 )  # fmt: skip
 from webapp.experiments.models import HELD, Experiment, Kind, Machine, State
@@ -121,18 +122,46 @@ def machine_list() -> dict[str, Any]:
     return {"rows": [(line, next(iter(last[line.machine.pool, line.machine.host]), None)) for line in lines]}
 
 
-def detail(row: Experiment, chosen: str = "", corner: str = "", behind: str = "", base: str = "") -> dict[str, Any]:
-    """Everything on an experiment's page; ``chosen`` is the position of the run whose steps and requests are shown,
-    ``corner`` the one whose latencies and routing are, ``behind`` the latency whose slow steps are, ``base`` the number
-    of a run of the variant that the others are compared with."""
+def stamp(row: Experiment) -> str:
+    """What a page of the experiment shows below its head: the same for as long as nothing there changes."""
+    return f"{row.state}-{row.attempt}-{len(row.so_far)}"
+
+
+def head(row: Experiment) -> dict[str, Any]:
+    """What changes from second to second until the experiment ends: how far it is, or who is before it."""
+    now = timezone.now()
+    changing = {
+        "experiment": row,
+        "stamp": stamp(row),
+        "now": present.now(row.progress, now) if row.state in HELD else None,
+        "late": is_late(row, now),
+    }
+    return changing | (_queued(row) if row.state == State.QUEUED else {})
+
+
+class Shown(NamedTuple):
+    """What of an experiment its page shows, as the address names it, known or not: the position of the ``run`` whose
+    steps and requests, the ``corner`` whose latencies and routing, the latency ``behind`` whose p95 the slow steps, the
+    latency ``against`` which throughput is drawn, and the ``metric`` of the heat map; ``base``: the number of a run of
+    the variant that the others are compared with."""
+
+    run: str = ""
+    corner: str = ""
+    behind: str = ""
+    against: str = ""
+    metric: str = ""
+    base: str = ""
+
+
+def detail(row: Experiment, shown: Shown) -> dict[str, Any]:
+    """Everything on an experiment's page."""
     if row.kind == Kind.KERNELS:
         return table(row)
     differs, rest = present.asked(row.document)
     non_causal = routing.non_causal(row.document)
     varied = list(dict.fromkeys(planned["variant"] for planned in row.plan))
     corners = list(dict.fromkeys(planned["condition"] for planned in row.plan))
-    context = {
-        "experiment": row,
+    context = head(row) | {
         "differs": differs,
         "rest": rest,
         "varied": varied,
@@ -146,32 +175,26 @@ def detail(row: Experiment, chosen: str = "", corner: str = "", behind: str = ""
         "non_causal_why": NON_CAUSAL,
     }
     if row.state == State.DONE:
-        compared = compare_page.of_experiment(row, varied, base)
-        context |= compared | _done(row, chosen, non_causal, behind, compared["against"])
-        return context | _at_corner(row, varied, corners, corner)
+        compared = compare_page.of_experiment(row, varied, shown.base)
+        context |= compared | _done(row, shown, non_causal, compared["baseline"])
+        return context | _at_corner(row, varied, corners, shown.corner)
     if row.state == State.QUEUED:
-        return context | _queued(row)
+        return context
     runs = present.seen(row.plan, row.so_far)
     return context | {
-        "now": present.now(row.progress, timezone.now()) if row.state in HELD else None,
-        "late": is_late(row, timezone.now()),
         "matrix": present.matrix(row.plan, runs) if runs or row.state in HELD else None,
         "bars": present.bars(runs, non_causal),
+        "sweep": sweep.section(row.document, row.plan, runs, shown.against, shown.metric),
     }
 
 
 def table(row: Experiment) -> dict[str, Any]:
     """Everything on the page of a table of expert backends."""
-    context = {
-        "experiment": row,
+    return head(row) | {
         "where": _where(row),
         "flags": _environment(row).get("flags", []),
         **kernel_page.of_row(row),
     }
-    if row.state == State.QUEUED:
-        return context | _queued(row)
-    now = timezone.now()
-    return context | {"now": present.now(row.progress, now) if row.state in HELD else None, "late": is_late(row, now)}
 
 
 def command(row: Experiment) -> str:
@@ -196,7 +219,7 @@ def recordings(row: Experiment) -> list[str]:
     return sorted({name for name in asked if name is not None})
 
 
-def _done(row: Experiment, chosen: str, non_causal: Container[str], behind: str, base: str) -> dict[str, Any]:
+def _done(row: Experiment, shown: Shown, non_causal: Container[str], baseline: str) -> dict[str, Any]:
     runs = list(row.runs.defer("requests", "expert_assignments", "routing", "fit"))
     seen = present.seen(row.plan, ({name: getattr(run, name) for name in present.SEEN} for run in runs))
     environment = _environment(row)
@@ -204,14 +227,15 @@ def _done(row: Experiment, chosen: str, non_causal: Container[str], behind: str,
         "flags": environment.get("flags", []),
         "kernels": kernels.section([{name: getattr(run, name) for name in kernels.READ} for run in runs], environment),
         "runs": list(zip(runs, seen, strict=True)),
-        "bars": present.bars(seen, non_causal, base),
+        "bars": present.bars(seen, non_causal, baseline),
         "costs": verdicts.COSTS,
         "verdict": verdicts.section(row.result or {}, [(run.variant, run.condition) for run in runs]),
+        "sweep": sweep.section(row.document, row.plan, seen, shown.against, shown.metric),
     }
     timed = [run for run in runs if run.summary is not None]
     if not timed:
         return context
-    run = next((run for run in timed if chosen == str(run.position)), timed[0])
+    run = next((run for run in timed if shown.run == str(run.position)), timed[0])
     steps = export.steps_of(run)
     assert steps is not None
     summary, scale = result.Summary.model_validate(run.summary), result.Scale.model_validate(run.scale)
@@ -227,7 +251,7 @@ def _done(row: Experiment, chosen: str, non_causal: Container[str], behind: str,
         "latencies": present.latencies(summary),
         "requests": requests and present.first_requests(requests),
         "num_requests": requests and len(requests.e2e_ms),
-        "behind": latency.behind(summary, steps, scale, behind),
+        "behind": latency.behind(summary, steps, scale, shown.behind),
     }
 
 

@@ -291,9 +291,13 @@ def latencies(summary: Summary) -> list[tuple[str, Distribution | None]]:
 
 
 def first_requests(requests: Requests, limit: int = 20) -> list[dict[str, Any]]:
-    """The first requests of a run as rows of a table."""
+    """The first requests of a run as rows of a table; ``request`` is its place in the trace, else in the result."""
     columns = ("arrival_ms", "prompt_tokens", "output_tokens", "ttft_ms", "tpot_ms", "e2e_ms")
-    return [{name: getattr(requests, name)[i] for name in columns} for i in range(min(limit, len(requests.e2e_ms)))]
+    numbers = requests.request or range(len(requests.e2e_ms))
+    return [
+        {"request": numbers[place]} | {name: getattr(requests, name)[place] for name in columns}
+        for place in range(min(limit, len(requests.e2e_ms)))
+    ]
 
 
 def asked(document: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -8,6 +8,7 @@ _experiments = [
     path("new/plan/", views.plan, name="plan"),
     path("<int:pk>/", views.detail, name="detail"),
     path("<int:pk>/live/", views.live, name="live"),
+    path("<int:pk>/runs/<int:position>/", views.run, name="run"),
     path("<int:pk>/result/", views.result, name="result"),
     path("<int:pk>/experiment/", views.document, name="document"),
     path("<int:pk>/tables/", export_views.tables, name="tables"),

@@ -10,10 +10,11 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 from django.views.decorators.vary import vary_on_headers
+from django_htmx.http import reswap
 
 from bench_worker import devices, spec
 from bench_worker.strategies import NON_CAUSAL, STRATEGIES
-from webapp.experiments import backends, export, fields, kernel_page, machines, memory, page, queue, sizing
+from webapp.experiments import backends, export, fields, kernel_page, machines, memory, page, queue, run_page, sizing
 from webapp.experiments.filters import ExperimentFilter
 from webapp.experiments.forms import DocumentForm, ExperimentForm
 from webapp.experiments.kernels_form import KernelsForm
@@ -102,15 +103,25 @@ def capacity(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def detail(request: HttpRequest, pk: int) -> HttpResponse:
-    return render(request, "experiments/detail.html", _context(request, pk))
+    return render(request, "experiments/detail.html", _context(request, visible(pk)))
 
 
 @require_safe
 def live(request: HttpRequest, pk: int) -> HttpResponse:
-    """The part of the page that changes until the experiment has ended."""
+    """The part of the page that changes until the experiment has ended; only its head while the rest is as it was when
+    it was last sent (``?shown=`` its stamp), for most of a page costs the machine that is being measured too much."""
+    row = visible(pk)
     if not request.htmx:  # type: ignore[attr-defined]
-        return redirect(visible(pk))
-    return render(request, "experiments/detail.html#live", _context(request, pk))
+        return redirect(row)
+    if request.GET.get("shown") != page.stamp(row):
+        return render(request, "experiments/detail.html#live", _context(request, row))
+    return reswap(render(request, "experiments/detail.html#head", page.head(row)), "none")
+
+
+@require_safe
+def run(request: HttpRequest, pk: int, position: int) -> HttpResponse:
+    """Every request and every step of one run, sorted and paged as the address says."""
+    return render(request, "experiments/run.html", run_page.context(visible(pk), position, request.GET))
 
 
 @require_safe
@@ -164,8 +175,9 @@ def _or_part(request: HttpRequest, template: str, part: str) -> str:
     return f"{template}#{part}" if request.htmx else template  # type: ignore[attr-defined]
 
 
-def _context(request: HttpRequest, pk: int) -> dict[str, object]:
-    return page.detail(visible(pk), *(request.GET.get(name, "") for name in ("run", "corner", "behind", "base")))
+def _context(request: HttpRequest, row: Experiment) -> dict[str, object]:
+    shown = {name: request.GET[name] for name in page.Shown._fields if name in request.GET}
+    return page.detail(row, page.Shown(**shown))
 
 
 def _outlook(form: DocumentForm | ExperimentForm) -> dict[str, Any]:
@@ -184,7 +196,9 @@ def _missing(form: DocumentForm | ExperimentForm) -> dict[str, Any]:
     if isinstance(form, DocumentForm):
         return {}
     known = machines.of_pool(form.pool_name or settings.MOESCOPE_POOL)
-    reports = backends.reports([machine.details for machine in known])
+    reports = backends.reports([machine.details for machine in known]) or [{}]
+    if (spec := form.spec) is not None:
+        reports = [backends.for_spec(report, spec) for report in reports]
     experts, fusion = (str(form[name].value()) for name in ("experts", "fusion"))
     return {"missing": backends.missing(reports, experts, fusion), "num_machines": len(known)}
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from bench_worker import reference
-from bench_worker.kernels import registry, zentorch
+from bench_worker.kernels import registry, rules, zentorch
 from bench_worker.kernels.base import ExpertWeights
 from bench_worker.kernels.deepspeed_layer import DeepSpeedLayer
 from bench_worker.kernels.permute import RowBuffer
@@ -37,7 +37,7 @@ TIGHT = [
     ("padded", "gate_up"),
     ("deepspeed_layer", "none"),
     ("deepspeed_layer", "gate_up"),
-    *(pytest.param("zentorch", fusion, marks=needs_zentorch) for fusion in registry.FUSIONS),
+    *(pytest.param("zentorch", fusion, marks=needs_zentorch) for fusion in rules.FUSIONS),
 ]
 
 

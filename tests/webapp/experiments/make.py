@@ -109,7 +109,7 @@ def _measured(scale: Scale, place: int, num_steps: int) -> dict[str, Any]:
     ms = sum(step_us) / 1000
     requests = Requests(
         arrival_ms=[0.0, 1.5], ttft_ms=[2.0, 3.0], tpot_ms=[1.0, None], itl_ms=[[1.0, 1.0], []], e2e_ms=[4.0, 3.0],
-        prompt_tokens=[16, 16], output_tokens=[3, 1],
+        prompt_tokens=[16, 16], output_tokens=[3, 1], request=[0, 1], wait_ms=[0.0, 0.5], preempted_ms=[[], [1.5, 2.5]],
     )  # fmt: skip
     summary = Summary(
         step_us=distribution(step_us),

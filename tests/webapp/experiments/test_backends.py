@@ -85,3 +85,19 @@ def test_a_varied_value_is_refused_under_the_values() -> None:
 def test_what_one_machine_can_run_is_not_refused() -> None:
     backends.refuse(asked(experts="zentorch"), [WITHOUT, ALL])
     backends.refuse(asked({"field": "kernels.experts", "values": ["loop", "zentorch"]}), [ALL])
+
+
+def test_what_the_model_keeps_from_a_backend_is_missing_on_every_machine() -> None:
+    spec = asked().base
+    reason = "'deepspeed_layer' always renormalises weights; olmoe-1b-7b does not renormalise"
+    found = backends.missing([backends.for_spec(ALL, spec)] * 2, "deepspeed_layer", "none")
+    assert found == [Missing("experts", "deepspeed_layer", reason, 2, True, True)]
+    with pytest.raises(SpecError) as caught:
+        backends.refuse(asked(experts="deepspeed_layer"), [])
+    assert (caught.value.field, caught.value.message) == ("base.kernels.experts", reason)
+
+
+def test_what_a_machine_lacks_comes_before_what_the_model_keeps_from_it() -> None:
+    found = backends.for_spec(WITHOUT, asked().base)
+    assert found["zentorch"]["whole"] == f"kernels.experts: {AWAY}"
+    assert found["auto"] == WITHOUT["auto"]

@@ -47,6 +47,7 @@ def test_a_strategy_with_its_parameters_survives_the_form(routing: dict[str, Any
     assert document["base"]["routing"] == routing
 
 
+SAMPLES = sorted(Path("samples").glob("*.json"))
 OPEN = {"poisson": {"rate": 0.5}, "trace": {"speedup": 10}, "closed": {}}
 
 
@@ -67,6 +68,38 @@ def test_what_the_arrivals_have_no_use_for_stays_out() -> None:
     assert corners["closed"] == [{"concurrency": 1}, {"concurrency": 2}]
     assert corners["poisson"] == [{"concurrency": 1, "rate": 3}, {"concurrency": 2, "rate": 3}]
     assert [corner["speedup"] for corner in corners["trace"]] == [4, 4, 5, 5]
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("1..8", [1, 2, 4, 8]),
+        ("3..20", [3, 6, 12, 20]),
+        ("1, 16..64 100", [1, 16, 32, 64, 100]),
+        ("8..8", ["8..8"]),
+        ("64..1", ["64..1"]),
+        ("0..4", ["0..4"]),
+        ("0.5..4", ["0.5..4"]),
+    ],
+)
+def test_a_range_doubles_up_to_its_end(text: str, values: list[Any]) -> None:
+    conditions = fields.build_document({"model": "olmoe-1b-7b", "concurrency": text})["conditions"]
+    assert [condition["concurrency"] for condition in conditions] == values
+
+
+def test_a_grid_is_two_ranges() -> None:
+    texts = {"model": "olmoe-1b-7b", "concurrency": "1..4", "prompt_tokens": "128..512"}
+    corners = [run.condition for run in Experiment.model_validate(fields.build_document(texts)).runs()]
+    assert corners == [f"{users}×{tokens}" for tokens in (128, 256, 512) for users in (1, 2, 4)]
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=[path.stem for path in SAMPLES])
+def test_every_sample_opens_in_the_form(sample: Path) -> None:
+    asked = parse_experiment(sample.read_bytes())
+    document = again(asked)
+    assert document is not None
+    made = Experiment.model_validate(document)
+    assert (made.title, made.measure, made.runs()) == (asked.title, asked.measure, asked.runs())
 
 
 def test_without_attention_there_is_nothing_to_limit() -> None:

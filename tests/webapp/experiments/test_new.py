@@ -500,10 +500,11 @@ def missing(response: Any) -> list[tuple[str, str, bool]]:
 
 
 def test_kernels_that_no_machine_of_the_pool_can_run_are_listed_with_why(signed_in: Any) -> None:
-    assert missing(signed_in.get(NEW)) == []
+    of_model, of_kernels = ("experts", "deepspeed_layer", True), ("fusion", "whole", True)
+    assert missing(signed_in.get(NEW)) == [of_model, of_kernels]
     machines.register_this(WITHOUT, "default")
     response = signed_in.get(NEW)
-    assert missing(response) == [("experts", "zentorch", True), ("fusion", "whole", True)]
+    assert missing(response) == [("experts", "zentorch", True), of_model, of_kernels]
     page = unescape(response.content.decode())
     assert ">'zentorch' can't run: it is not installed here.</li>" in page
     assert 'data-field="experts" data-value="zentorch" data-everywhere' in page
@@ -514,8 +515,9 @@ def test_the_list_follows_the_chosen_kernels_and_pool(signed_in: Any, monkeypatc
     machines.register_this(make.MACHINE | {"backends": make.backends()}, "cuda")
     monkeypatch.setattr(machines.socket, "gethostname", lambda: "another")
     machines.register_this(WITHOUT, "cuda")
-    assert missing(signed_in.post(PLAN, texts(experts="zentorch", pool="default"))) == [("experts", "zentorch", True)]
-    part = signed_in.post(PLAN, texts(experts="zentorch", pool="cuda"))
+    asked = {"model": "qwen3-30b-a3b", "experts": "zentorch"}  # a model that every backend can compute
+    assert missing(signed_in.post(PLAN, texts(**asked, pool="default"))) == [("experts", "zentorch", True)]
+    part = signed_in.post(PLAN, texts(**asked, pool="cuda"))
     assert missing(part) == [("experts", "zentorch", False)]
     assert "On 1 of 2 machines: " in part.content.decode()
 

@@ -41,7 +41,27 @@ def test_a_running_experiment_fills_in_so_far(signed_in: Any, member: Any) -> No
     assert "60% ends in about 40 s" in text
     assert text.count("so far") == 1
     assert "gate_up baseline" in text
-    assert f'hx-get="{row.get_absolute_url()}live/" hx-trigger="every 1s"' in response.content.decode()
+    address = f"{row.get_absolute_url()}live/?shown=running-1-1"
+    assert f'hx-get="{address}" hx-trigger="every 1s"' in response.content.decode()
+
+
+def test_between_two_runs_only_the_head_is_sent(signed_in: Any, member: Any) -> None:
+    row = measuring(member)
+    response = signed_in.get(f"{row.get_absolute_url()}live/?shown=running-1-1", HTTP_HX_REQUEST="true")
+    part = response.content.decode()
+    assert response["HX-Reswap"] == "none"
+    assert "<title>60% · Fusion · Moescope</title>" in part
+    assert 'id="actions" hx-ext="morph" hx-swap-oob="morph"' in part
+    assert 'id="lead" hx-ext="morph" hx-swap-oob="morph"' in part
+    assert 'id="live"' not in part
+
+
+@pytest.mark.parametrize("shown", ["running-1-0", "running-2-1", "queued-0-0", ""])
+def test_what_has_changed_since_is_sent_whole(signed_in: Any, member: Any, shown: str) -> None:
+    row = measuring(member)
+    response = signed_in.get(f"{row.get_absolute_url()}live/?shown={shown}", HTTP_HX_REQUEST="true")
+    assert "HX-Reswap" not in response
+    assert 'id="live"' in response.content.decode()
 
 
 def test_the_live_part_is_the_same_fragment(signed_in: Any, member: Any) -> None:
@@ -86,11 +106,20 @@ def test_a_finished_experiment_answers_first_and_shows_everything(signed_in: Any
 def test_every_chart_has_its_configuration_and_a_table(signed_in: Any, member: Any) -> None:
     page = signed_in.get(done(member).get_absolute_url()).content.decode()
     charts = re.findall(r'<canvas data-chart="([\w-]+)" role="img" aria-label="[^"]+"', page)
-    assert charts == ["stages-0", "stages-1", "ecdf-ttft_ms", "ecdf-tpot_ms", "ecdf-e2e_ms", "timeline"]
+    assert charts == [
+        "trade-off-0",
+        "trade-off-1",
+        "stages-0",
+        "stages-1",
+        "ecdf-ttft_ms",
+        "ecdf-tpot_ms",
+        "ecdf-e2e_ms",
+        "timeline",
+    ]
     for name in charts:
         found = re.search(rf'<script id="{name}" type="application/json">(.*?)</script>', page, re.DOTALL)
         assert found is not None
-        assert json.loads(found[1])["type"] == ("line" if name.startswith("ecdf") else "bar")
+        assert json.loads(found[1])["type"] == ("line" if name.startswith(("ecdf", "trade")) else "bar")
         assert page.index("<table", found.end()) > 0
 
 

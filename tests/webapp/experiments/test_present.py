@@ -119,9 +119,12 @@ def test_only_what_differs_from_the_defaults_counts_as_asked() -> None:
 def test_requests_come_as_rows() -> None:
     run = measured()[0]
     assert run.requests is not None
-    assert present.first_requests(run.requests, limit=1) == [
-        {"arrival_ms": 0.0, "prompt_tokens": 16, "output_tokens": 3, "ttft_ms": 2.0, "tpot_ms": 1.0, "e2e_ms": 4.0}
-    ]
+    lengths, latencies = {"prompt_tokens": 16, "output_tokens": 3}, {"ttft_ms": 2.0, "tpot_ms": 1.0, "e2e_ms": 4.0}
+    assert present.first_requests(run.requests, limit=1) == [{"request": 0, "arrival_ms": 0.0} | lengths | latencies]
+    cut = run.requests.model_copy(update={"request": [3, 41]})
+    assert [row["request"] for row in present.first_requests(cut)] == [3, 41]
+    old = run.requests.model_copy(update={"request": None})
+    assert [row["request"] for row in present.first_requests(old)] == [0, 1]
     assert present.first_requests(run.requests)[1]["tpot_ms"] is None
 
 

@@ -60,17 +60,58 @@
   // A tick is a round number already, so it needs no trailing zeros.
   const asTick = (format) => (value) => format(value).replace(/(\.\d*?)0+(?=\D|$)/, "$1").replace(/\.(?=\D|$)/, "");
 
+  // Each point's label above it or, where another label is, below it; none where both places are taken.
+  const POINT_LABELS = {
+    id: "pointLabels",
+    afterDatasetsDraw: (chart) => {
+      const { ctx, chartArea: area } = chart;
+      const taken = [];
+      const isFree = (box) => !taken.some((one) =>
+        box.left < one.right && one.left < box.right && box.top < one.bottom && one.top < box.bottom);
+      ctx.save();
+      ctx.font = `11px ${Chart.defaults.font.family}`;
+      ctx.fillStyle = Chart.defaults.color;
+      ctx.strokeStyle = chart.options.pointLabels;
+      ctx.lineWidth = 3;
+      ctx.textBaseline = "top";
+      for (const { data: points, index } of chart.getSortedVisibleDatasetMetas()) {
+        points.forEach(({ x, y }, place) => {
+          const { label } = chart.data.datasets[index].data[place];
+          const { width } = ctx.measureText(label);
+          const left = Math.min(Math.max(x - width / 2, area.left), area.right - width);
+          const boxes = [y - 17, y + 6].map((top) => ({ left, right: left + width, top, bottom: top + 12 }));
+          const box = boxes.find((one) => one.top >= area.top && isFree(one));
+          if (!box) return;
+          taken.push(box);
+          ctx.strokeText(label, box.left, box.top); // readable over a line
+          ctx.fillText(label, box.left, box.top);
+        });
+      }
+      ctx.restore();
+    },
+  };
+
   const withUnit = (config) => {
     const format = FORMATS[config.options?.unit];
     if (!format) return config;
-    const axis = config.options.indexAxis === "y" ? "x" : "y";
-    config.options.scales ??= {};
-    for (const name of ["x", "y"]) config.options.scales[name] ??= {};
-    const ticks = (config.options.scales[axis].ticks ??= {});
-    ticks.callback ??= asTick(format);
-    config.options.plugins ??= {};
-    const tooltip = (config.options.plugins.tooltip ??= {});
-    tooltip.callbacks ??= { label: (item) => ` ${item.dataset.label}  ${format(item.parsed[axis])}` };
+    const { options } = config;
+    const axis = options.indexAxis === "y" ? "x" : "y";
+    const formats = { [axis]: format, ...(options.xUnit && { x: FORMATS[options.xUnit] }) };
+    options.scales ??= {};
+    for (const name of ["x", "y"]) options.scales[name] ??= {};
+    for (const name of Object.keys(formats)) {
+      const ticks = (options.scales[name].ticks ??= {});
+      ticks.callback ??= asTick(formats[name]);
+    }
+    const value = ({ raw, parsed }) => {
+      if (Array.isArray(raw)) return format(raw[1] - raw[0]);
+      return ["x", "y"].filter((name) => formats[name]).map((name) => formats[name](parsed[name])).join(", ");
+    };
+    options.plugins ??= {};
+    const tooltip = (options.plugins.tooltip ??= {});
+    tooltip.callbacks ??= { label: (item) => ` ${item.dataset.label}  ${value(item)}` };
+    if (options.xUnit) tooltip.callbacks.title ??= ([item]) => item?.raw.title ?? "";
+    if (options.pointLabels) config.plugins = [POINT_LABELS];
     return config;
   };
 

@@ -1,0 +1,72 @@
+"""What an expert backend can't compute whatever the device: told by the experiment alone, so without torch.
+
+The web says it beside the form's fields, `ExpertBackend.supports` before a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bench_worker import models
+from bench_worker.spec import Spec
+
+#: Values of ``kernels.fusion``, from the least fused to the most.
+FUSIONS = ("none", "gate_up", "whole")
+
+
+def with_kernels(spec: Spec, **changes: str) -> Spec:
+    """``spec`` with other values of its ``kernels``."""
+    return spec.model_copy(update={"kernels": spec.kernels.model_copy(update=changes)})
+
+
+def refusal(backend: str, spec: Spec) -> str | None:
+    """Why ``backend`` can't compute what ``spec`` asks of the experts, in one sentence that begins with the field at
+    fault; None where it can on a device that has what it needs."""
+    return RULES[backend](backend, spec)
+
+
+def _gemms(backend: str, spec: Spec) -> str | None:
+    """Two or three products an expert, the activation between them."""
+    if spec.kernels.fusion == "whole":
+        return f"kernels.fusion: 'whole' is not something {backend!r} can do; use none or gate_up"
+    return None
+
+
+def _zentorch(backend: str, spec: Spec) -> str | None:
+    if spec.kernels.dtype == "float16":
+        return "kernels.experts: 'zentorch' computes in bfloat16 or float32; kernels.dtype is float16"
+    model = models.load(spec.model, allow_paths=True)
+    if spec.kernels.fusion == "whole" and model.expert_activation != "swiglu":
+        return (
+            f"kernels.fusion: 'whole' of zentorch computes SwiGLU; the experts of {model.name} use "
+            f"{model.expert_activation}, so use none or gate_up"
+        )
+    return None
+
+
+def _deepspeed_layer(backend: str, spec: Spec) -> str | None:
+    """DeepSpeed's `MoE`: a gate by softmax that renormalises for k > 1 and keeps the weight as it is for k = 1."""
+    name = "kernels.experts: 'deepspeed_layer'"
+    if spec.routing.strategy != "token_choice":
+        return f"{name} routes by token_choice only; routing.strategy is {spec.routing.strategy}"
+    if spec.routing.capacity_factor is not None:
+        return f"{name} renormalises weights after dropping, as token_choice doesn't; leave capacity_factor empty"
+    if spec.kernels.fusion == "whole":
+        return f"{name} calls its experts one by one; kernels.fusion can be none or gate_up, not 'whole'"
+    model = models.load(spec.model, allow_paths=True)
+    top_k = spec.routing.top_k or model.top_k
+    if model.scoring == "sigmoid" or model.route_scale != 1 or model.weight_on_input:
+        return f"{name} weighs outputs by a plain softmax; {model.name} scores its experts in another way"
+    if (top_k == 1) == model.renormalize:
+        what = "leaves weights as they are for top_k 1" if top_k == 1 else "always renormalises weights"
+        return f"{name} {what}; {model.name} does {'' if model.renormalize else 'not '}renormalise"
+    return None
+
+
+RULES: dict[str, Callable[[str, Spec], str | None]] = {
+    "deepspeed": _gemms,
+    "zentorch": _zentorch,
+    "padded": _gemms,
+    "loop": _gemms,
+    "deepspeed_layer": _deepspeed_layer,
+}
