@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 OPEN_TO_STRANGERS = {"/healthz", "/sign-in/", "/sign-in/x/", "/password/forgotten/", "/password/forgotten/x/x/"}
 TAKES_FORMS_ONLY = {
     "/sign-out/", "/experiments/new/plan/",
-    *(f"/experiments/1/{action}/" for action in ("cancel", "rerun", "delete", "restore")),
+    *(f"/experiments/1/{action}/" for action in ("cancel", "rerun", "delete", "restore", "next/1")),
     *(f"/team/1/{action}/" for action in ("role", "link", "shut-out", "take-back")),
     "/traces/requests/x/delete/", "/traces/recordings/x/delete/",
 }  # fmt: skip
@@ -64,7 +64,12 @@ def furnished(member, monkeypatch, tmp_path):
     import_trace(tmp_path / "x.csv")
     (tmp_path / "x.json").write_text('{"counts": [[2, 1]]}')
     import_recording([tmp_path / "x.json"])
-    return {"/experiments/1/": row.get_absolute_url(), "/machines/1/": row.machine.get_absolute_url()}
+    first, last = row.runs.order_by("position").first(), row.runs.order_by("position").last()
+    return {
+        "/experiments/1/": row.get_absolute_url(),
+        "/machines/1/": row.machine.get_absolute_url(),
+        "/compare/table/": f"/compare/table/?runs={first.pk},{last.pk}",
+    }
 
 
 @pytest.mark.django_db

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.template.loader import render_to_string
 from django.views.decorators.http import require_http_methods, require_POST
@@ -38,12 +40,34 @@ def rerun(request: HttpRequest, pk: int) -> HttpResponse:
             table = Asked.model_validate(row.document)
             memory.check_kernels(table, row.pool)
             return redirect(queue.enqueue_kernels(table, author=member(request), pool=row.pool, tags=row.tags))
-        asked = spec.Experiment.model_validate(row.document, context=traces_library())
+    except (SpecError, DoesNotFit) as error:
+        return _not_queued(request, row, error)
+    return _queued(request, row, row.document)
+
+
+@require_POST
+def try_next(request: HttpRequest, pk: int, place: int) -> HttpResponse:
+    """Queue what the verdict advises at ``place``, on the same pool; what can't run there is refused."""
+    row = visible(pk)
+    advice = ((row.result or {}).get("verdict") or {}).get("advice", [])
+    if place >= len(advice):
+        raise Http404("The verdict gives no such advice.")
+    return _queued(request, row, advice[place]["experiment"])
+
+
+def _queued(request: HttpRequest, row: Experiment, document: dict[str, Any]) -> HttpResponse:
+    """Queue ``document`` where ``row`` ran, and go to it; back to ``row`` with a sentence where it can't run."""
+    try:
+        asked = spec.Experiment.model_validate(document, context=traces_library())
         memory.check(asked, row.pool)
     except (SpecError, DoesNotFit) as error:
-        messages.error(request, f"Not queued: {error}.")
-        return redirect(row)
+        return _not_queued(request, row, error)
     return redirect(queue.enqueue(asked, author=member(request), pool=row.pool, tags=row.tags))
+
+
+def _not_queued(request: HttpRequest, row: Experiment, error: Exception) -> HttpResponse:
+    messages.error(request, f"Not queued: {error}.")
+    return redirect(row)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bench_worker.ceilings import Ceilings
-from bench_worker.result import STAGES, Comparison, Noise, Summary
+from bench_worker.result import STAGES, Comparison, Noise, Summary, Verdict
 from bench_worker.spec import Spec
 from bench_worker.stats import compare_paired, compare_unpaired, whole_rotations
 from webapp.ui.formatting import change, within
@@ -53,8 +53,8 @@ class Measured:
     ceilings: Ceilings | None = None
     #: Share of the pairs of a token and an expert that are the model's own choice as well; None: it has none.
     overlap: float | None = None
-    #: A `bench_worker.result.Verdict`; None where its result makes none.
-    verdict: Mapping[str, Any] | None = None
+    #: None where its result makes none.
+    verdict: Verdict | None = None
 
     @property
     def mark(self) -> str:

@@ -238,7 +238,7 @@ def roofline(contenders: Iterable[Contender], corner: str) -> Roofline | None:
     if len(places) > DRAWN:
         note += f" The first {DRAWN} of {len(places)} are drawn."
     label = f"Stages at {corner} below what the device can do at best; the table has the numbers."
-    return Roofline(Chart("roofline", f"Roofline at {corner}", config, label, note), points, list(roofs))
+    return Roofline(Chart("roofline", f"at {corner}", config, label, note), points, list(roofs))
 
 
 def _roof_name(ceilings: Ceilings, dtype: str) -> str:

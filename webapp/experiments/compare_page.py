@@ -11,7 +11,7 @@ import numpy as np
 
 from bench_worker.result import STAGES
 from bench_worker.strategies import STRATEGIES
-from webapp.experiments import compare, compare_charts, compare_read, present
+from webapp.experiments import compare, compare_charts, compare_read, present, verdicts
 from webapp.experiments.compare import Compared, Measured
 from webapp.experiments.compare_differs import Differs, differs
 from webapp.experiments.compare_headline import headline
@@ -25,7 +25,7 @@ METRIC_NAMES = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "e2e_ms": "End to end"}
 #: Comparisons that a process remembers: runs never change, and a bootstrap takes milliseconds.
 REMEMBERED = 50_000
 #: Rows of the table of stages on one page; every part of a row is a bootstrap.
-PART_ROWS = 12
+PART_ROWS = 10
 
 
 class _Memory:
@@ -111,6 +111,11 @@ class Page:
         return f"No ratio of step times can be given: {'; '.join(reasons)}."
 
     @property
+    def shares(self) -> list[verdicts.Row]:
+        """Where the time of each goes, of those whose results tell."""
+        return [verdicts.row(fact.contender.name, "", fact.run.verdict) for fact in self.facts if fact.run.verdict]
+
+    @property
     def unpaired(self) -> bool:
         return is_unpaired(self.table)
 
@@ -187,14 +192,14 @@ def of_experiment(row: Experiment, variants: Sequence[str], base: str) -> dict[s
     runs = compare_read.of_experiment(row.pk)
     found = contenders(runs, lambda run: run.variant)
     if not found:
-        return {"against": ""}
+        return {"baseline": ""}
     chosen = next((contender for contender in found if base == contender.key), found[0])
     compared = table(found, chosen, remembered)
     timed = {contender.name for contender in found}
     numbers = [run.id for run in runs]
     return {
         "table": compared,
-        "against": chosen.name,
+        "baseline": chosen.name,
         "sentence": headline(compared) if chosen is not found[0] else None,
         "unpaired": is_unpaired(compared),
         "untimed": [name for name in variants if name not in timed],

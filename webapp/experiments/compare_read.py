@@ -9,7 +9,7 @@ import numpy as np
 from django.db.models import Count, Q, QuerySet
 
 from bench_worker.ceilings import Ceilings
-from bench_worker.result import LAYER_STAGES, STAGES, Noise, Scale, Summary
+from bench_worker.result import LAYER_STAGES, STAGES, Noise, Scale, Summary, Verdict
 from bench_worker.scaling import top
 from bench_worker.spec import Spec
 from webapp.experiments.compare import BATCH, METRICS, STEP, Measured
@@ -141,7 +141,7 @@ def _measured(
         fit=row["fit__deployment"] or {},
         ceilings=Ceilings.model_validate(ceilings) if ceilings else None,
         overlap=row["routing__expert_overlap"],
-        verdict=verdict,
+        verdict=Verdict.model_validate(verdict) if verdict else None,
     )
 
 

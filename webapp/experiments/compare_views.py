@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from typing import Any
 
@@ -13,10 +11,10 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from bench_worker.strategies import NON_CAUSAL
-from webapp.experiments import browse, compare_page, compare_read, compare_summary
+from webapp.experiments import browse, compare_page, compare_read, compare_summary, export_tables, verdicts
 from webapp.experiments.compare_page import Page
 from webapp.experiments.compare_read import Refused
-from webapp.experiments.views import part_of_its_page
+from webapp.experiments.views import download, part_of_its_page
 
 #: What of an address belongs to the page, beside its runs.
 CHOICES = ("base", "corner")
@@ -49,12 +47,9 @@ def table(request: HttpRequest) -> HttpResponse:
         return HttpResponse(f"{refused}\n", status=422, content_type="text/plain; charset=utf-8")
     rows = list(compare_summary.rows(page))
     if request.GET.get("format") == "json":
-        data, kind, ending = json.dumps(rows, indent=1, ensure_ascii=False), "application/json", "json"
-    else:
-        data, kind, ending = _csv(rows), "text/csv; charset=utf-8", "csv"
-    return HttpResponse(
-        data, content_type=kind, headers={"Content-Disposition": f'attachment; filename="compare.{ending}"'}
-    )
+        return download(json.dumps(rows, indent=1, ensure_ascii=False).encode(), "compare.json")
+    csv = export_tables.written(compare_summary.COLUMNS, rows)
+    return download(csv, "compare.csv", "text/csv; charset=utf-8")
 
 
 def address(numbers: list[int], query: QueryDict | None = None) -> str:
@@ -79,6 +74,7 @@ def _context(request: HttpRequest, page: Page) -> dict[str, Any]:
         "page": page,
         "runs": compare_read.written(numbers),
         "markdown": compare_summary.markdown(page, "Compare", where),
+        "costs": verdicts.COSTS,
         "non_causal": page.non_causal,
         "non_causal_why": NON_CAUSAL,
         "here": where,
@@ -98,11 +94,3 @@ def _browse(request: HttpRequest, picked: list[str], problem: str = "") -> HttpR
     context = browse.found(request.GET, numbers, request.GET.get("page", "")) | {"problem": problem}
     template = "experiments/browse.html#rows" if request.htmx else "experiments/browse.html"  # type: ignore[attr-defined]
     return render(request, template, context, status=422 if problem else 200)
-
-
-def _csv(rows: list[dict[str, Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, compare_summary.COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()

@@ -46,9 +46,14 @@ def as_json(title: str, number: int, found: Mapping[str, list[Row]]) -> bytes:
 
 
 def as_csv(name: str, rows: Sequence[Row]) -> bytes:
-    """One table (RFC 4180, but for the line ends), its columns in the first line; what is missing is empty."""
+    """One of the `TABLES`."""
+    return written(TABLES[name][0], rows)
+
+
+def written(columns: Sequence[str], rows: Sequence[Row]) -> bytes:
+    """CSV (RFC 4180, but for the line ends) with ``columns`` in the first line; what is missing is empty."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, TABLES[name][0], lineterminator="\n")
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue().encode()

@@ -26,7 +26,8 @@ from webapp.experiments import (
     rank_page,
     routing,
     sweep,
-)
+    verdicts,
+)  # fmt: skip
 from webapp.experiments.models import HELD, Experiment, Kind, Machine, State
 from webapp.ui import heat
 
@@ -178,7 +179,7 @@ def detail(row: Experiment, shown: Shown) -> dict[str, Any]:
     }
     if row.state == State.DONE:
         compared = compare_page.of_experiment(row, varied, shown.base)
-        context |= compared | _done(row, shown, non_causal, compared["against"])
+        context |= compared | _done(row, shown, non_causal, compared["baseline"])
         return context | _at_corner(row, varied, corners, shown.corner)
     context["layout"] = layout_drawing.asked(row.document)
     if row.state == State.QUEUED:
@@ -222,7 +223,7 @@ def recordings(row: Experiment) -> list[str]:
     return sorted({name for name in asked if name is not None})
 
 
-def _done(row: Experiment, shown: Shown, non_causal: Container[str], base: str) -> dict[str, Any]:
+def _done(row: Experiment, shown: Shown, non_causal: Container[str], baseline: str) -> dict[str, Any]:
     runs = list(row.runs.defer("requests", "expert_assignments", "routing", "fit"))
     seen = present.seen(row.plan, ({name: getattr(run, name) for name in present.SEEN} for run in runs))
     environment = _environment(row)
@@ -230,7 +231,9 @@ def _done(row: Experiment, shown: Shown, non_causal: Container[str], base: str) 
         "flags": environment.get("flags", []),
         "kernels": kernels.section([{name: getattr(run, name) for name in kernels.READ} for run in runs], environment),
         "runs": list(zip(runs, seen, strict=True)),
-        "bars": present.bars(seen, non_causal, base),
+        "bars": present.bars(seen, non_causal, baseline),
+        "costs": verdicts.COSTS,
+        "verdict": verdicts.section(row.result or {}, [(run.variant, run.condition) for run in runs]),
         "sweep": sweep.section(row.document, row.plan, seen, shown.against, shown.metric),
     }
     timed = [run for run in runs if run.summary is not None]

@@ -15,6 +15,7 @@ _experiments = [
     path("<int:pk>/trace/", export_views.trace, name="trace"),
     path("<int:pk>/cancel/", acting.cancel, name="cancel"),
     path("<int:pk>/rerun/", acting.rerun, name="rerun"),
+    path("<int:pk>/next/<int:place>/", acting.try_next, name="next"),
     path("<int:pk>/describe/", acting.describe, name="describe"),
     path("<int:pk>/delete/", acting.delete, name="delete"),
     path("<int:pk>/restore/", acting.restore, name="restore"),
