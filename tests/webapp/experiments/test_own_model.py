@@ -45,11 +45,6 @@ def test_every_known_config_is_answered(signed_in: Any, file: Path) -> None:
     assert "moescope-config" not in response.content.decode()  # where it lay is nobody's business
 
 
-@pytest.mark.skipif(CONFIGS.is_dir(), reason="the config files of ../shared/data are here")
-def test_there_are_no_known_configs() -> None:
-    pytest.skip("the config files of ../shared/data aren't here")
-
-
 def test_before_anything_is_pasted_nothing_is_wrong(signed_in: Any) -> None:
     response = signed_in.get(OWN)
     assert "The memory of the model that it describes is shown here." in rows.text_of(response)
