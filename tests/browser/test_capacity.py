@@ -43,7 +43,7 @@ def test_a_config_is_pasted_or_read_from_a_file(signed_in_page: Page, live_serve
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.goto(f"{live_server.url}/capacity/")  # type: ignore[attr-defined]
     page.get_by_role("link", name="A config.json").click()
-    expect(page.get_by_label("Read it from a file")).to_be_visible()  # the page's scripts are there
+    page.wait_for_url("**/capacity/?as=config")  # until its scripts are there
     page.get_by_label("config.json", exact=True).fill("{")
     expect(page.get_by_text("It is not valid JSON")).to_be_visible()
     file = tmp_path / "config.json"

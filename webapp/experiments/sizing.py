@@ -243,7 +243,8 @@ def _measurement(spec: Spec, tokens_per_sequence: int, library: Library) -> Meas
             "kernels": spec.kernels.model_copy(update={"quantization": "none"}),
         }
     )
-    fit = capacity.fit_measurement(plain, free, tokens_per_sequence=tokens_per_sequence)
+    on_gpu = machine is not None and memory.on_gpu(machine.details)
+    fit = capacity.fit_measurement(plain, free, tokens_per_sequence=tokens_per_sequence, on_gpu=on_gpu)
     return Measurement(fit, machine, refused)
 
 

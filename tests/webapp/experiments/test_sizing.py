@@ -7,9 +7,10 @@ from urllib.parse import parse_qs
 
 import pytest
 
+from bench_worker.planning import memory_needed
 from bench_worker.spec import Spec
-from tests.webapp.experiments import rows
-from webapp.experiments import machines
+from tests.webapp.experiments import make, rows
+from webapp.experiments import machines, memory
 from webapp.experiments.sizing import SizingForm, query_of
 
 pytestmark = pytest.mark.django_db
@@ -47,6 +48,21 @@ def test_deployment_and_measurement_are_answered_apart(signed_in: Any) -> None:
     assert "It does not fit: 65." in said
     assert "It fits: 4." in said  # one layer of 48, with embedding and head
     assert "of 24.0 GB on AMD EPYC, 2 cores" in said
+
+
+def test_a_machine_with_a_gpu_keeps_no_kernels_of_its_cpu(signed_in: Any) -> None:
+    machines.register_this(rows.MACHINE, "default")
+    kept = SizingForm({}).answer()
+    gpu = {"name": "H100", "memory_bytes": 80e9}
+    machines.register_this(rows.MACHINE | {"fingerprint": "beef", "gpus": [gpu]}, "default")
+    none = SizingForm({}).answer()
+    assert kept
+    assert none
+    assert kept.measurement.fit.parts["kernels"] > 0 == none.measurement.fit.parts["kernels"]
+    asked = make.experiment()
+    there, here = (memory_needed(memory.conditions_of(asked), None, on_gpu=on_gpu).fit for on_gpu in (True, False))
+    assert memory.outlook(asked).measurement_bytes == there.total_bytes < here.total_bytes
+    memory.check(asked)
 
 
 def test_what_cannot_be_measured_yet_is_named(signed_in: Any) -> None:

@@ -1,4 +1,4 @@
-// <input type="file" data-fills="ID">, hidden without scripts: puts the text of the chosen file into the field ID, as if
+// <input type="file" data-fills="ID">, which shows with scripts alone: puts the text of the chosen file into the field ID, as if
 // it had been typed. A file of more characters than data-most is not read; #data-says takes the sentence.
 (() => {
   "use strict";
@@ -25,7 +25,6 @@
 
   document.addEventListener("DOMContentLoaded", () => {
     for (const input of document.querySelectorAll("input[data-fills]")) {
-      input.hidden = false;
       input.addEventListener("input", (event) => event.stopPropagation()); // only what is in the field is sent
       input.addEventListener("change", () => fill(input));
     }
