@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -11,15 +9,12 @@ from django.template.loader import render_to_string
 from django.views.decorators.http import require_http_methods, require_POST
 from django.views.decorators.vary import vary_on_headers
 
-from bench_worker import spec
 from bench_worker.errors import DoesNotFit, SpecError
-from bench_worker.kernel_report import Asked
 from webapp.accounts.roles import member, require_change
-from webapp.experiments import deeds, memory, queue, upkeep
+from webapp.experiments import deeds, upkeep
 from webapp.experiments.forms import DescriptionForm
-from webapp.experiments.models import Experiment, Kind
+from webapp.experiments.models import Experiment
 from webapp.experiments.views import visible
-from webapp.traces.store import traces_library
 
 
 @require_POST
@@ -36,13 +31,9 @@ def rerun(request: HttpRequest, pk: int) -> HttpResponse:
     """Queue the same document again, as an experiment of its own; what can't run any more is refused."""
     row = visible(pk)
     try:
-        if row.kind == Kind.KERNELS:
-            table = Asked.model_validate(row.document)
-            memory.check_kernels(table, row.pool)
-            return redirect(queue.enqueue_kernels(table, author=member(request), pool=row.pool, tags=row.tags))
+        return redirect(deeds.queue_again(member(request), row))
     except (SpecError, DoesNotFit) as error:
         return _not_queued(request, row, error)
-    return _queued(request, row, row.document)
 
 
 @require_POST
@@ -52,22 +43,10 @@ def try_next(request: HttpRequest, pk: int, place: int) -> HttpResponse:
     advice = ((row.result or {}).get("verdict") or {}).get("advice", [])
     if place >= len(advice):
         raise Http404("The verdict gives no such advice.")
-    return _queued(request, row, advice[place]["experiment"])
-
-
-def _queued(request: HttpRequest, row: Experiment, document: dict[str, Any]) -> HttpResponse:
-    """Queue ``document`` where ``row`` ran, and go to it; back to ``row`` with a sentence where it can't run."""
     try:
-        asked = spec.Experiment.model_validate(document, context=traces_library())
-        memory.check(asked, row.pool)
+        return redirect(deeds.queue_there(member(request), row, advice[place]["experiment"]))
     except (SpecError, DoesNotFit) as error:
         return _not_queued(request, row, error)
-    return redirect(queue.enqueue(asked, author=member(request), pool=row.pool, tags=row.tags))
-
-
-def _not_queued(request: HttpRequest, row: Experiment, error: Exception) -> HttpResponse:
-    messages.error(request, f"Not queued: {error}.")
-    return redirect(row)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -102,4 +81,9 @@ def restore(request: HttpRequest, pk: int) -> HttpResponse:
     """Undo a deletion. An experiment that was never deleted is just shown."""
     row = get_object_or_404(Experiment.objects.select_related("author"), pk=pk)
     deeds.restore(member(request), row)
+    return redirect(row)
+
+
+def _not_queued(request: HttpRequest, row: Experiment, error: Exception) -> HttpResponse:
+    messages.error(request, f"Not queued: {error}.")
     return redirect(row)
