@@ -59,6 +59,7 @@ INSTALLED_APPS = [
     "webapp.accounts",
     "webapp.traces",
     "webapp.experiments",
+    "webapp.history",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",

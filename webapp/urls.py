@@ -9,4 +9,5 @@ urlpatterns = [
     path("", include("webapp.accounts.urls")),
     path("", include("webapp.traces.urls")),
     path("", include("webapp.experiments.urls")),
+    path("", include("webapp.history.urls")),
 ]

@@ -12,8 +12,10 @@ from typing import Any
 from django.utils import timezone
 
 from tests.webapp.experiments import make, rows
+from tests.webapp.history.make_nights import schedule
 from webapp.experiments import machines, queue, upkeep
 from webapp.experiments.models import Experiment, Machine, State
+from webapp.history.models import Night
 from webapp.traces.recording_store import import_recording
 from webapp.traces.store import import_trace
 
@@ -28,7 +30,7 @@ def furnish(author: Any, count: int) -> dict[str, str]:
     """Make ``count`` experiments and what belongs to them. Gives the addresses of pages that show one, by name."""
     if count == 0:
         return {}
-    return stock_library(author, count) | _experiments(author, count)
+    return stock_library(author, count) | _experiments(author, count) | _schedules(author, min(count, 12))
 
 
 def stock_library(author: Any, count: int) -> dict[str, str]:
@@ -101,6 +103,16 @@ def _experiments(author: Any, count: int) -> dict[str, str]:
         "earlier state": older.get_absolute_url(),
         "describe": f"{wide.get_absolute_url()}describe/",
     }
+
+
+def _schedules(author: Any, count: int) -> dict[str, str]:
+    """The last of them has had nights of every kind."""
+    for number in range(count):
+        planned = schedule(author, title=f"{UNBROKEN[:150]} {number}" if number else "first", is_on=number % 3 < 2)
+    for days, row in enumerate(Experiment.objects.visible().filter(kind="experiment")[: min(count, 8)]):
+        Night.objects.create(schedule=planned, due_at=timezone.now() - timedelta(days=days), experiment=row)
+    Night.objects.create(schedule=planned, due_at=timezone.now() - timedelta(days=20), left_out=LONG)
+    return {"schedule": f"/schedules/{planned.pk}/", "change schedule": f"/schedules/{planned.pk}/change/"}
 
 
 def _like(row: Experiment, count: int) -> Iterator[Experiment]:

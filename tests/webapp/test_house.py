@@ -12,6 +12,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from django.urls.converters import IntConverter, SlugConverter, StringConverter
 
 from tests.webapp.experiments import rows
+from tests.webapp.history.make_nights import schedule
 from webapp.experiments import queue
 from webapp.traces.recording_store import import_recording
 from webapp.traces.store import import_trace
@@ -21,6 +22,7 @@ OPEN_TO_STRANGERS = {"/healthz", "/sign-in/", "/sign-in/x/"}
 TAKES_FORMS_ONLY = {
     "/sign-out/", "/experiments/new/plan/",
     *(f"/experiments/1/{action}/" for action in ("cancel", "rerun", "delete", "restore")),
+    *(f"/schedules/1/{action}/" for action in ("switch", "run", "delete")),
     "/traces/requests/x/delete/", "/traces/recordings/x/delete/",
 }  # fmt: skip
 SAMPLES = {IntConverter: "1", SlugConverter: "x", StringConverter: "x"}
@@ -60,7 +62,11 @@ def furnished(member, monkeypatch, tmp_path):
     import_trace(tmp_path / "x.csv")
     (tmp_path / "x.json").write_text('{"counts": [[2, 1]]}')
     import_recording([tmp_path / "x.json"])
-    return {"/experiments/1/": row.get_absolute_url(), "/machines/1/": row.machine.get_absolute_url()}
+    return {
+        "/experiments/1/": row.get_absolute_url(),
+        "/machines/1/": row.machine.get_absolute_url(),
+        "/schedules/1/": f"/schedules/{schedule(member).pk}/",
+    }
 
 
 @pytest.mark.django_db
