@@ -82,6 +82,7 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "webapp.accounts.middleware.SignInRequiredMiddleware",
+    "webapp.accounts.middleware.RoleMiddleware",
 ]
 
 ROOT_URLCONF = "webapp.urls"
@@ -124,6 +125,13 @@ AUTH_PASSWORD_VALIDATORS = [
 LOGIN_URL = "sign-in"
 LOGIN_REDIRECT_URL = "home"
 LOGOUT_REDIRECT_URL = "sign-in"
+
+#: How to send e-mail: ``smtp://user:password@host:587?tls=True`` or ``smtp+ssl://…``; empty: none is sent.
+EMAIL_URL = env.str("EMAIL_URL", default="").strip()
+if EMAIL_URL:
+    globals().update(env.email_url_config(EMAIL_URL))
+EMAIL_TIMEOUT = 10
+DEFAULT_FROM_EMAIL = env.str("MOESCOPE_MAIL_FROM", default="moescope@localhost")
 
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"

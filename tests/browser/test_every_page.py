@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
-from tests.browser.furnish import furnish
+from tests.browser.furnish import UNBROKEN, furnish
 from tests.webapp.experiments.waiting import wait_until
+from webapp.accounts import audit
+from webapp.accounts.models import Deed
 from webapp.experiments import queue
 from webapp.ui.finders import NODE_MODULES
 
@@ -116,8 +118,25 @@ def test_every_page_is_in_order(
     assert not found, "\n".join(found)
 
 
-def test_the_page_for_strangers_is_in_order(visit: Visit) -> None:
-    found = problems_at(visit, {"sign-in": "/sign-in/"})
+def test_the_pages_for_strangers_are_in_order(visit: Visit, settings: Any) -> None:
+    settings.EMAIL_URL = "smtp://mail.example"
+    found = problems_at(
+        visit, {name: f"/{name}/" for name in ("sign-in", "password/forgotten", "password/forgotten/x/x")}
+    )
+    assert not found, "\n".join(found)
+
+
+def test_the_pages_of_administrators_are_in_order(
+    visit: Visit, signed_in_page: Page, member: Any, django_user_model: Any
+) -> None:
+    member.role = "admin"
+    member.save()
+    pages = {"team": "/team/", "deeds": "/team/deeds/"}
+    found = problems_at(visit, pages)
+    for number in range(30):
+        name = f"{number}{UNBROKEN[:140]}"
+        audit.note(member, Deed.Action.INVITED, django_user_model.objects.create_user(name, f"{name}@x.example"))
+    found += problems_at(visit, pages)
     assert not found, "\n".join(found)
 
 

@@ -18,11 +18,12 @@ from webapp.traces.recording_store import import_recording
 from webapp.traces.store import import_trace
 
 ROOT = Path(__file__).resolve().parents[2]
-OPEN_TO_STRANGERS = {"/healthz", "/sign-in/", "/sign-in/x/"}
+OPEN_TO_STRANGERS = {"/healthz", "/sign-in/", "/sign-in/x/", "/password/forgotten/", "/password/forgotten/x/x/"}
 TAKES_FORMS_ONLY = {
     "/sign-out/", "/experiments/new/plan/",
     *(f"/experiments/1/{action}/" for action in ("cancel", "rerun", "delete", "restore")),
     *(f"/schedules/1/{action}/" for action in ("switch", "run", "delete")),
+    *(f"/team/1/{action}/" for action in ("role", "link", "shut-out", "take-back")),
     "/traces/requests/x/delete/", "/traces/recordings/x/delete/",
 }  # fmt: skip
 SAMPLES = {IntConverter: "1", SlugConverter: "x", StringConverter: "x"}
@@ -55,7 +56,10 @@ def test_the_walk_over_the_addresses_finds_them():
 
 @pytest.fixture
 def furnished(member, monkeypatch, tmp_path):
-    """Something to show at every address. Gives the addresses that stand for the samples of the walk."""
+    """Something to show at every address, to an administrator. Gives the addresses that stand for the samples of the
+    walk."""
+    member.role = "admin"
+    member.save()
     monkeypatch.setattr(queue, "wake", lambda pool: None)
     row = rows.done(member)
     (tmp_path / "x.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,5,6\n")

@@ -12,10 +12,11 @@ from django.views.decorators.vary import vary_on_headers
 from bench_worker import spec
 from bench_worker.errors import DoesNotFit, SpecError
 from bench_worker.kernel_report import Asked
-from webapp.experiments import memory, queue, upkeep
+from webapp.accounts.roles import member, require_change
+from webapp.experiments import deeds, memory, queue, upkeep
 from webapp.experiments.forms import DescriptionForm
 from webapp.experiments.models import Experiment, Kind
-from webapp.experiments.views import member, visible
+from webapp.experiments.views import visible
 from webapp.traces.store import traces_library
 
 
@@ -23,7 +24,7 @@ from webapp.traces.store import traces_library
 def cancel(request: HttpRequest, pk: int) -> HttpResponse:
     """Cancel, and go back to where the button stood: the experiment's page, or home."""
     row = visible(pk)
-    if not queue.request_cancel(pk):
+    if not deeds.cancel(member(request), row):
         messages.info(request, f"{row.title} had ended before it could be canceled.")
     return redirect("home") if request.POST.get("back") == "home" else redirect(row)
 
@@ -50,10 +51,11 @@ def rerun(request: HttpRequest, pk: int) -> HttpResponse:
 def describe(request: HttpRequest, pk: int) -> HttpResponse:
     """Title, tags and notes: a form in their place on the page, or a page of its own without htmx."""
     row = visible(pk)
+    require_change(member(request), row.author)
     as_part = bool(request.htmx)  # type: ignore[attr-defined]
     form = DescriptionForm.showing(row) if request.method != "POST" else DescriptionForm(request.POST)
     if form.is_valid():
-        upkeep.describe(pk, **form.cleaned_data)
+        deeds.describe(member(request), row, **form.cleaned_data)
         if not as_part:
             return redirect(row)
         return render(request, "experiments/detail.html#about", {"experiment": visible(pk), "described": True})
@@ -65,7 +67,7 @@ def describe(request: HttpRequest, pk: int) -> HttpResponse:
 def delete(request: HttpRequest, pk: int) -> HttpResponse:
     """Hide the experiment; the message on the next page brings it back."""
     row = visible(pk)
-    upkeep.delete(pk)
+    deeds.delete(member(request), row)
     context = {"experiment": row, "days": upkeep.KEPT_FOR.days}
     messages.success(request, render_to_string("experiments/_deleted.html", context, request))
     return redirect("experiments:list")
@@ -74,5 +76,6 @@ def delete(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 def restore(request: HttpRequest, pk: int) -> HttpResponse:
     """Undo a deletion. An experiment that was never deleted is just shown."""
-    upkeep.restore(pk)
-    return redirect(get_object_or_404(Experiment, pk=pk))
+    row = get_object_or_404(Experiment.objects.select_related("author"), pk=pk)
+    deeds.restore(member(request), row)
+    return redirect(row)

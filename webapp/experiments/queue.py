@@ -24,7 +24,8 @@ from kombu.exceptions import OperationalError as BrokerError
 
 from bench_worker import models, spec
 from bench_worker.kernel_report import Asked
-from webapp.accounts.models import User
+from webapp.accounts import audit
+from webapp.accounts.models import Deed, User
 from webapp.experiments.estimate import likeness
 from webapp.experiments.models import HELD, Experiment, ExperimentQuerySet, Kind, Machine, State
 from webapp.traces.store import held_recordings, held_trace
@@ -90,6 +91,8 @@ def enqueue_kernels(asked: Asked, *, author: User | None, pool: str, tags: Seque
 def _enqueue(pool: str, **fields: Any) -> Experiment:
     with transaction.atomic():
         row = Experiment.objects.create(pool=pool, queued_at=timezone.now(), **fields)
+        if row.author is not None:
+            audit.note(row.author, Deed.Action.QUEUED, row)
         transaction.on_commit(partial(wake, pool))
     return row
 

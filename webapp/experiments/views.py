@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.conf import settings
 from django.core.paginator import Paginator
@@ -14,15 +14,14 @@ from django_htmx.http import reswap
 
 from bench_worker import devices, spec
 from bench_worker.strategies import NON_CAUSAL, STRATEGIES
+from webapp.accounts.models import Role
+from webapp.accounts.roles import member, needs
 from webapp.experiments import backends, export, fields, kernel_page, machines, memory, page, queue, run_page, sizing
 from webapp.experiments.filters import ExperimentFilter
 from webapp.experiments.forms import DocumentForm, ExperimentForm
 from webapp.experiments.kernels_form import KernelsForm
 from webapp.experiments.models import Experiment, Kind, Machine
 from webapp.traces.store import traces_library
-
-if TYPE_CHECKING:
-    from webapp.accounts.models import User
 
 PER_PAGE = 25
 #: Of a page whose part is served under the same address: going back must not show the part alone.
@@ -50,6 +49,7 @@ def experiment_list(request: HttpRequest) -> HttpResponse:
     return render(request, _or_part(request, "experiments/list.html", "rows"), context)
 
 
+@needs(Role.RUNNER)
 @require_http_methods(["GET", "HEAD", "POST"])
 def new(request: HttpRequest) -> HttpResponse:
     """Ask for an experiment: ``?as=json`` takes the document itself, ``?from=ID`` starts from another experiment, and
@@ -163,12 +163,6 @@ def document(request: HttpRequest, pk: int) -> HttpResponse:
 def visible(pk: int) -> Experiment:
     """The experiment, unless it was deleted or never was. Raises `Http404`."""
     return get_object_or_404(Experiment.objects.visible().select_related("author", "machine"), pk=pk)
-
-
-def member(request: HttpRequest) -> User:
-    """Who asks; the sign-in middleware let nobody else in."""
-    assert request.user.is_authenticated
-    return request.user
 
 
 def _or_part(request: HttpRequest, template: str, part: str) -> str:

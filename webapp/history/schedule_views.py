@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from django.contrib import messages
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from webapp.experiments.views import member
+from webapp.accounts import audit
+from webapp.accounts.models import Deed, Role
+from webapp.accounts.roles import member, needs, require_change
 from webapp.history import nights, watchdog
 from webapp.history.models import Schedule
 from webapp.history.schedule_form import ScheduleForm
@@ -21,6 +24,7 @@ def schedule_list(request: HttpRequest) -> HttpResponse:
     return render(request, "history/schedules.html", {"lines": watchdog.lines(timezone.now())})
 
 
+@needs(Role.RUNNER)
 @require_http_methods(["GET", "HEAD", "POST"])
 def new(request: HttpRequest) -> HttpResponse:
     """``?experiment=ID``: which one is proposed."""
@@ -33,9 +37,10 @@ def new(request: HttpRequest) -> HttpResponse:
     return _saved_or_asked(request, form)
 
 
+@needs(Role.RUNNER)
 @require_http_methods(["GET", "HEAD", "POST"])
 def change(request: HttpRequest, pk: int) -> HttpResponse:
-    schedule = get_object_or_404(Schedule, pk=pk)
+    schedule = _theirs(request, pk)
     data = request.POST if request.method == "POST" else None
     return _saved_or_asked(request, ScheduleForm(data, now=timezone.now(), schedule=schedule))
 
@@ -52,10 +57,12 @@ def detail(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 def switch(request: HttpRequest, pk: int) -> HttpResponse:
     """On or off, as posted. What was due while it was off does not count."""
-    schedule = get_object_or_404(Schedule, pk=pk)
+    schedule = _theirs(request, pk)
     is_on = request.POST.get("on") == "1"
     since = timezone.now() if is_on and not schedule.is_on else schedule.since
-    Schedule.objects.filter(pk=pk).update(is_on=is_on, since=since)
+    with transaction.atomic():
+        Schedule.objects.filter(pk=pk).update(is_on=is_on, since=since)
+        audit.note(member(request), Deed.Action.CHANGED, schedule)
     return redirect(schedule)
 
 
@@ -75,14 +82,26 @@ def run_now(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 def delete(request: HttpRequest, pk: int) -> HttpResponse:
     """Its experiments stay."""
-    schedule = get_object_or_404(Schedule, pk=pk)
-    schedule.delete()
+    schedule = _theirs(request, pk)
+    with transaction.atomic():
+        audit.note(member(request), Deed.Action.DELETED, schedule)
+        schedule.delete()
     messages.success(request, f"{schedule.title} runs no more. Its experiments stay.")
     return redirect("schedules:list")
 
 
+def _theirs(request: HttpRequest, pk: int) -> Schedule:
+    """The schedule, if it is the member's own or the member an administrator."""
+    schedule = get_object_or_404(Schedule.objects.select_related("owner"), pk=pk)
+    require_change(member(request), schedule.owner)
+    return schedule
+
+
 def _saved_or_asked(request: HttpRequest, form: ScheduleForm) -> HttpResponse:
     if form.is_valid():
-        return redirect(form.save())
+        with transaction.atomic():
+            schedule = form.save()
+            audit.note(member(request), Deed.Action.CHANGED, schedule)
+        return redirect(schedule)
     context = {"form": form, "schedule": form.schedule}
     return render(request, "history/schedule_form.html", context, status=422 if form.errors else 200)

@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from tests.webapp.experiments.rows import done, put, text_of
 from tests.webapp.history.make_nights import schedule
+from webapp.accounts.models import Deed
 from webapp.experiments import queue
 from webapp.experiments.models import Experiment
 from webapp.history.models import Night, Schedule
@@ -147,3 +148,21 @@ def test_home_says_how_the_nights_went(signed_in: Any, member: Any) -> None:
     schedule(member, since=timezone.now())
     text = text_of(signed_in.get("/"))
     assert "Last night 1 schedule Fusion : No worker of pool default has ever been heard of." in text
+
+
+@pytest.mark.parametrize("deed", ["change", "switch", "delete"])
+def test_a_runner_changes_only_schedules_of_their_own(signed_in: Any, django_user_model: Any, deed: str) -> None:
+    made = schedule(django_user_model.objects.create_user("bert", role="runner"))
+    response = signed_in.post(f"/schedules/{made.pk}/{deed}/", {"on": "0"})
+    assert response.status_code == 403
+    assert "Only bert or an administrator may change this." in text_of(response)
+    made.refresh_from_db()
+    assert made.is_on
+    assert f"/schedules/{made.pk}/{deed}/" not in signed_in.get("/schedules/").text
+
+
+def test_what_was_done_to_schedules_is_in_the_audit_list(signed_in: Any, member: Any) -> None:
+    signed_in.post("/schedules/new/", posted(done(member)))
+    signed_in.post(f"/schedules/{Schedule.objects.get().pk}/delete/")
+    deeds = Deed.objects.order_by("pk").filter(subject__startswith="Nightly, Mon to Fri at 02:30 UTC")
+    assert list(deeds.values_list("name", "action")) == [("anna", "changed"), ("anna", "deleted")]

@@ -1,0 +1,48 @@
+"""What a member does with an experiment that is there, in the browser or over the API: whether they may, the deed, and
+its line in the audit list. Each raises `PermissionDenied`, in a sentence, for who may not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.db import transaction
+
+from webapp.accounts import audit
+from webapp.accounts.models import Deed, User
+from webapp.accounts.roles import require_change
+from webapp.experiments import queue, upkeep
+from webapp.experiments.models import Experiment
+
+
+def cancel(by: User, row: Experiment) -> bool:
+    """False: it has ended, or its result is being stored."""
+    require_change(by, row.author)
+    with transaction.atomic():
+        asked = queue.request_cancel(row.pk)
+        if asked:
+            audit.note(by, Deed.Action.CANCELED, row)
+    return asked
+
+
+@transaction.atomic
+def describe(by: User, row: Experiment, *, title: str, tags: Sequence[str], notes: str) -> None:
+    require_change(by, row.author)
+    upkeep.describe(row.pk, title=title, tags=tags, notes=notes)
+    audit.note(by, Deed.Action.CHANGED, row)
+
+
+@transaction.atomic
+def delete(by: User, row: Experiment) -> None:
+    require_change(by, row.author)
+    upkeep.delete(row.pk)
+    audit.note(by, Deed.Action.DELETED, row)
+
+
+@transaction.atomic
+def restore(by: User, row: Experiment) -> bool:
+    """False: it was never deleted."""
+    require_change(by, row.author)
+    restored = upkeep.restore(row.pk)
+    if restored:
+        audit.note(by, Deed.Action.RESTORED, row)
+    return restored
