@@ -12,10 +12,10 @@ from typing import Any
 from django.utils import timezone
 
 from tests.webapp.experiments import make, rows
-from tests.webapp.history.make_nights import schedule
+from tests.webapp.history.make_nights import nights, schedule
 from webapp.experiments import machines, queue, upkeep
 from webapp.experiments.models import Experiment, Machine, State
-from webapp.history.models import Night
+from webapp.history.models import Night, Series
 from webapp.traces.recording_store import import_recording
 from webapp.traces.store import import_trace
 
@@ -112,7 +112,13 @@ def _schedules(author: Any, count: int) -> dict[str, str]:
     for days, row in enumerate(Experiment.objects.visible().filter(kind="experiment")[: min(count, 8)]):
         Night.objects.create(schedule=planned, due_at=timezone.now() - timedelta(days=days), experiment=row)
     Night.objects.create(schedule=planned, due_at=timezone.now() - timedelta(days=20), left_out=LONG)
-    return {"schedule": f"/schedules/{planned.pk}/", "change schedule": f"/schedules/{planned.pk}/change/"}
+    nightly = schedule(author, title="Every night", is_on=False)
+    nights(nightly, 0, min(count * 2, 18), from_night=10, stage_experts=1.12, step_us=1.1)
+    return {
+        "schedule": f"/schedules/{planned.pk}/",
+        "change schedule": f"/schedules/{planned.pk}/change/",
+        "series": Series.objects.get(metric="stage.experts", group__title="Fusion", variant="base").get_absolute_url(),
+    }
 
 
 def _like(row: Experiment, count: int) -> Iterator[Experiment]:

@@ -35,6 +35,8 @@ LISTS = {
     "machines": "/machines/",
     "traces": "/traces/",
     "schedules": "/schedules/",
+    "history": "/history/",
+    "steady history": "/history/?steady=1",
 }
 FORMS = {"new": "/experiments/new/", "new as JSON": "/experiments/new/?as=json", "new schedule": "/schedules/new/"}
 OTHERS = {"password": "/password/", "not found": "/nowhere/", "used link": "/sign-in/x/"}

@@ -12,8 +12,10 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from django.urls.converters import IntConverter, SlugConverter, StringConverter
 
 from tests.webapp.experiments import rows
-from tests.webapp.history.make_nights import schedule
+from tests.webapp.history.make_nights import day, night, schedule
 from webapp.experiments import queue
+from webapp.history import series
+from webapp.history.models import Series
 from webapp.traces.recording_store import import_recording
 from webapp.traces.store import import_trace
 
@@ -22,6 +24,7 @@ OPEN_TO_STRANGERS = {"/healthz", "/sign-in/", "/sign-in/x/", "/password/forgotte
 TAKES_FORMS_ONLY = {
     "/sign-out/", "/experiments/new/plan/",
     *(f"/experiments/1/{action}/" for action in ("cancel", "rerun", "delete", "restore")),
+    "/history/changes/1/triage/",
     *(f"/schedules/1/{action}/" for action in ("switch", "run", "delete")),
     *(f"/team/1/{action}/" for action in ("role", "link", "shut-out", "take-back")),
     "/traces/requests/x/delete/", "/traces/recordings/x/delete/",
@@ -66,10 +69,13 @@ def furnished(member, monkeypatch, tmp_path):
     import_trace(tmp_path / "x.csv")
     (tmp_path / "x.json").write_text('{"counts": [[2, 1]]}')
     import_recording([tmp_path / "x.json"])
+    night(planned := schedule(member), day(0))
+    series.follow(day(1))
     return {
         "/experiments/1/": row.get_absolute_url(),
         "/machines/1/": row.machine.get_absolute_url(),
-        "/schedules/1/": f"/schedules/{schedule(member).pk}/",
+        "/schedules/1/": f"/schedules/{planned.pk}/",
+        "/history/1/": Series.objects.first().get_absolute_url(),
     }
 
 

@@ -8,6 +8,6 @@ class HistoryConfig(AppConfig):
 
     def ready(self) -> None:
         from webapp.experiments import attendant
-        from webapp.history import nights
+        from webapp.history import nights, series
 
-        attendant.DUTIES.append(nights.queue_due)
+        attendant.DUTIES += [nights.queue_due, series.follow]

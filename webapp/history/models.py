@@ -1,4 +1,4 @@
-"""What runs each night, and what its numbers came to over time."""
+"""What runs each night, what its numbers came to over time, and where they changed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.db import models
 from django.db.models import Q
 from django.urls import reverse
 
-from webapp.experiments.models import Experiment
+from webapp.experiments.models import Experiment, Run
 from webapp.history import timetable
 
 
@@ -73,3 +73,113 @@ class Night(models.Model):
 
     def __str__(self) -> str:
         return f"{self.schedule} on {self.due_at:%Y-%m-%d}"
+
+
+class Group(models.Model):
+    """Measurements that may be compared over time: one experiment, but for its title and what else varies, on one class
+    of machine. See `series`."""
+
+    fingerprint = models.CharField(max_length=16)
+    machine = models.CharField(max_length=200, help_text="A machine's name, which those of a class share.")
+    title = models.CharField(max_length=200, help_text="Of the latest experiment.")
+    analysed_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = (models.UniqueConstraint(fields=("fingerprint", "machine"), name="group_once"),)
+
+    def __str__(self) -> str:
+        return f"{self.title} on {self.machine}"
+
+
+class Record(models.Model):
+    """An experiment that ended, as a night of its group."""
+
+    group = models.ForeignKey(Group, on_delete=models.CASCADE, related_name="records")
+    experiment = models.OneToOneField(Experiment, on_delete=models.CASCADE, related_name="record")
+    at = models.DateTimeField(help_text="When it was due, or ended where no schedule asked for it.")
+
+    class Meta:
+        ordering = ("at", "pk")
+        indexes = (models.Index(fields=("group", "at"), name="record_of_group"),)
+
+    def __str__(self) -> str:
+        return f"{self.group} at {self.at:%Y-%m-%d %H:%M}"
+
+
+class Series(models.Model):
+    """One number of a group over time. What lists show is kept here, written by each analysis."""
+
+    group = models.ForeignKey(Group, on_delete=models.CASCADE, related_name="series")
+    variant = models.TextField()
+    condition = models.TextField()
+    metric = models.CharField(max_length=40, help_text="A key of `metrics.numbers`.")
+    recent = ArrayField(models.FloatField(), default=list, help_text="The latest values, the last one last.")
+    nights = models.PositiveIntegerField(default=0)
+    last_at = models.DateTimeField(null=True)
+    week = ArrayField(models.FloatField(), default=list, help_text="Ratio, low, high; see `trend.week_change`.")
+
+    class Meta:
+        ordering = ("group", "condition", "variant", "metric")
+        constraints = (models.UniqueConstraint(fields=("group", "variant", "condition", "metric"), name="series_once"),)
+
+    def __str__(self) -> str:
+        return f"{self.variant} at {self.condition}: {self.metric}"
+
+    def get_absolute_url(self) -> str:
+        return reverse("history:series", args=[self.pk])
+
+
+class Point(models.Model):
+    """One night of a series."""
+
+    series = models.ForeignKey(Series, on_delete=models.CASCADE, related_name="points")
+    record = models.ForeignKey(Record, on_delete=models.CASCADE, related_name="points")
+    run = models.ForeignKey(Run, on_delete=models.CASCADE)
+    value = models.FloatField()
+
+    class Meta:
+        constraints = (models.UniqueConstraint(fields=("series", "record"), name="point_once_a_night"),)
+
+    def __str__(self) -> str:
+        return f"{self.value:g}"
+
+
+class Triage(models.TextChoices):
+    """What the team says about a change."""
+
+    NEW = "new"
+    ACKNOWLEDGED = "acknowledged"
+    FIXED = "fixed"
+    EXPECTED = "expected"
+    NOISE = "noise"
+
+
+#: A change that a person closed: lists count its series as steady.
+CLOSED = (Triage.FIXED, Triage.EXPECTED, Triage.NOISE)
+
+
+class Change(models.Model):
+    """A series changed its level. Analyses find it anew each night; what a person said of it they leave alone."""
+
+    series = models.ForeignKey(Series, on_delete=models.CASCADE, related_name="changes")
+    first = models.ForeignKey(Record, on_delete=models.CASCADE, related_name="+", help_text="Of the new level.")
+    last_before = models.ForeignKey(Record, on_delete=models.CASCADE, related_name="+", help_text="Of the old level.")
+    ratio = models.FloatField(help_text="New level / old level.")
+    p_value = models.FloatField()
+    confirmed_at = models.DateTimeField(null=True, help_text="When a further night bore it out.")
+    told_at = models.DateTimeField(null=True, help_text="When a digest told it.")
+    state = models.CharField(max_length=12, choices=Triage.choices, default=Triage.NEW)
+    note = models.TextField(blank=True)
+    by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True)
+    decided_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ("-first__at", "pk")
+        constraints = (models.CheckConstraint(name="change_state_is_known", condition=Q(state__in=Triage.values)),)
+
+    def __str__(self) -> str:
+        return f"{self.series} since {self.first.at:%Y-%m-%d}"
+
+    @property
+    def is_slower(self) -> bool:
+        return self.ratio > 1

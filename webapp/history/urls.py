@@ -1,6 +1,6 @@
 from django.urls import include, path
 
-from webapp.history import schedule_views
+from webapp.history import schedule_views, series_views
 
 _schedules = [
     path("", schedule_views.schedule_list, name="list"),
@@ -11,7 +11,13 @@ _schedules = [
     path("<int:pk>/run/", schedule_views.run_now, name="run"),
     path("<int:pk>/delete/", schedule_views.delete, name="delete"),
 ]
+_history = [
+    path("", series_views.overview, name="overview"),
+    path("<int:pk>/", series_views.series, name="series"),
+    path("changes/<int:pk>/triage/", series_views.triage, name="triage"),
+]
 
 urlpatterns = [
+    path("history/", include((_history, "history"))),
     path("schedules/", include((_schedules, "schedules"))),
 ]

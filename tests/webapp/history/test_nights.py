@@ -10,7 +10,7 @@ import pytest
 from django.db import IntegrityError, OperationalError, connection, transaction
 
 from tests.webapp.experiments import make
-from tests.webapp.history.make_nights import at, schedule
+from tests.webapp.history.make_nights import SMALL, at, schedule
 from webapp.experiments import machines, memory, queue, upkeep
 from webapp.experiments.models import Experiment, State
 from webapp.history import nights
@@ -38,7 +38,7 @@ def test_what_is_due_is_queued_in_the_owners_name_and_pool(member: Any) -> None:
     assert row is not None
     assert (night.schedule, night.due_at, night.left_out) == (planned, at(10), "")
     assert (row.state, row.author, row.pool, row.tags) == (State.QUEUED, member, "cuda", ["nightly"])
-    assert row.document == make.experiment().document()
+    assert row.document == make.experiment(**SMALL).document()
 
 
 def test_nothing_is_queued_before_its_time_or_by_a_schedule_that_is_off(member: Any) -> None:
