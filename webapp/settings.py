@@ -19,6 +19,8 @@ env = environ.FileAwareEnv()
 MOESCOPE_DATA = Path(env.str("MOESCOPE_DATA", default=str(BASE_DIR / "var"))).expanduser().resolve()
 #: The hardware pool this machine's worker serves, which is also the name of its queue.
 MOESCOPE_POOL = env.str("MOESCOPE_POOL", default="default")
+#: What is measured here, as ``key=value,key=value``: marks in the history; see `webapp.experiments.labels`.
+MOESCOPE_LABELS = env.list("MOESCOPE_LABELS", default=[])
 #: A file that a worker or beat touches as long as it does its work, for health checks; empty: none.
 MOESCOPE_ALIVE = env.str("MOESCOPE_ALIVE", default="")
 #: Memory that a measurement on this machine may hold, in 10⁹ bytes; 0: what is free when it starts, but for a reserve.
@@ -59,6 +61,7 @@ INSTALLED_APPS = [
     "webapp.accounts",
     "webapp.traces",
     "webapp.experiments",
+    "webapp.history",
     "webapp.api",
     "django.contrib.auth",
     "django.contrib.contenttypes",

@@ -39,8 +39,11 @@ LISTS = {
     "no answer": "/capacity/?tp=3&device=A1",
     "machines": "/machines/",
     "traces": "/traces/",
+    "schedules": "/schedules/",
+    "history": "/history/",
+    "steady history": "/history/?steady=1",
 }
-FORMS = {"new": "/experiments/new/", "new as JSON": "/experiments/new/?as=json"}
+FORMS = {"new": "/experiments/new/", "new as JSON": "/experiments/new/?as=json", "new schedule": "/schedules/new/"}
 OTHERS = {"password": "/password/", "not found": "/nowhere/", "used link": "/sign-in/x/"}
 SCREENS = [(width, scheme) for width in (1280, 390) for scheme in ("light", "dark")]
 

@@ -12,7 +12,10 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from django.urls.converters import IntConverter, PathConverter, SlugConverter, StringConverter
 
 from tests.webapp.experiments import rows
+from tests.webapp.history.make_nights import day, night, schedule
 from webapp.experiments import queue
+from webapp.history import series
+from webapp.history.models import Series
 from webapp.traces.recording_store import import_recording
 from webapp.traces.store import import_trace
 
@@ -21,6 +24,8 @@ OPEN_TO_STRANGERS = {"/healthz", "/sign-in/", "/sign-in/x/", "/password/forgotte
 TAKES_FORMS_ONLY = {
     "/sign-out/", "/tokens/1/revoke/", "/experiments/new/plan/",
     *(f"/experiments/1/{action}/" for action in ("cancel", "rerun", "delete", "restore", "next/1")),
+    "/history/changes/1/triage/",
+    *(f"/schedules/1/{action}/" for action in ("switch", "run", "delete")),
     *(f"/team/1/{action}/" for action in ("role", "link", "shut-out", "take-back")),
     "/traces/requests/x/delete/", "/traces/recordings/x/delete/",
 }  # fmt: skip
@@ -69,11 +74,15 @@ def furnished(member, monkeypatch, tmp_path):
     import_trace(tmp_path / "x.csv")
     (tmp_path / "x.json").write_text('{"counts": [[2, 1]]}')
     import_recording([tmp_path / "x.json"])
+    night(planned := schedule(member), day(0))
+    series.follow(day(1))
     first, last = row.runs.order_by("position").first(), row.runs.order_by("position").last()
     return {
         "/experiments/1/": row.get_absolute_url(),
         "/machines/1/": row.machine.get_absolute_url(),
         "/compare/table/": f"/compare/table/?runs={first.pk},{last.pk}",
+        "/schedules/1/": f"/schedules/{planned.pk}/",
+        "/history/1/": Series.objects.first().get_absolute_url(),
     }
 
 

@@ -13,6 +13,9 @@ from pydantic.json_schema import models_json_schema
 from webapp.api.problems import CONTENT_TYPE, Problem
 
 POOL = OpenApiParameter("pool", str, description="Whose workers may take it; without it, the default pool.")
+LABELS = OpenApiParameter(
+    "label", str, many=True, description="A mark in the history, `key=value`; may be given 20 times."
+)
 KEY = OpenApiParameter(
     "Idempotency-Key", str, OpenApiParameter.HEADER,
     description="1 to 200 visible ASCII characters. The same request with the same key, within a day, is done once.",

@@ -33,8 +33,8 @@ from webapp.api.documents import (
 )
 from webapp.api.once import once
 from webapp.api.problems import Refused, problem
-from webapp.api.schema import CURSOR, KEY, PAGE_SIZE, POOL, problems
-from webapp.experiments import deeds, machines, memory, queue
+from webapp.api.schema import CURSOR, KEY, LABELS, PAGE_SIZE, POOL, problems
+from webapp.experiments import deeds, labels, machines, memory, queue
 from webapp.experiments.forms import DescriptionForm
 from webapp.experiments.models import Experiment, Machine, Run, State
 from webapp.traces.store import traces_library
@@ -69,7 +69,7 @@ class ExperimentList(APIView):
 
     @extend_schema(
         operation_id="experiments_create",
-        parameters=[POOL, KEY],
+        parameters=[POOL, LABELS, KEY],
         request=spec.Experiment,
         responses={
             201: OpenApiResponse(ExperimentDetail, description="Queued."),
@@ -82,11 +82,12 @@ class ExperimentList(APIView):
         pool = request.query_params.get("pool", settings.MOESCOPE_POOL)
         if pool not in (known := machines.pools()):
             raise Refused("pool", not_one_of(pool, known))
+        given = labels.parse(request.query_params.getlist("label"), "label")
 
         def make() -> Experiment:
             asked = spec.parse_experiment(request.body, traces_library())
             memory.check(asked, pool)
-            return queue.enqueue(asked, author=member(request), pool=pool)
+            return queue.enqueue(asked, author=member(request), pool=pool, labels=given)
 
         row, is_new = once(request, make)
         return _one(row, 201 if is_new else 200)

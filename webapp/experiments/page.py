@@ -282,7 +282,8 @@ def _environment(row: Experiment) -> dict[str, Any]:
 def _where(row: Experiment) -> dict[str, str]:
     """What the machine is that measures it or did, and how it was then."""
     details = _environment(row) or (row.machine.details if row.machine else {})
-    return fingerprints.facts(details) | fingerprints.conditions(details)
+    labels = {f"Label {key}": value for key, value in row.labels.items()}
+    return fingerprints.facts(details) | fingerprints.conditions(details) | labels
 
 
 def _queued(row: Experiment) -> dict[str, Any]:

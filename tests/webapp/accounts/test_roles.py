@@ -21,6 +21,8 @@ NEEDS = {
     "/tokens/": (Role.VIEWER, Role.VIEWER),
     "/tokens/1/revoke/": (Role.VIEWER, Role.VIEWER),
     "/experiments/new/": (Role.RUNNER, Role.RUNNER),
+    "/schedules/new/": (Role.RUNNER, Role.RUNNER),
+    "/schedules/1/change/": (Role.RUNNER, Role.RUNNER),
     "/team/invite/": (Role.ADMIN, Role.ADMIN),
     "/team/deeds/": (Role.ADMIN, Role.ADMIN),
     **{f"/team/1/{deed}/": (Role.ADMIN, Role.ADMIN) for deed in ("role", "link", "shut-out", "take-back")},

@@ -98,3 +98,27 @@ def test_a_missing_file_is_refused_with_exit_code_2(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="No such file") as refused:
         call_command("bench", str(tmp_path / "none.json"))
     assert refused.value.returncode == 2
+
+
+def test_labels_come_with_the_command_and_from_the_environment(file: Path, settings: Any) -> None:
+    settings.MOESCOPE_LABELS = ["image=1", "site=lab"]
+    call_command("bench", str(file), "--label", "image=2", "--label", "engine=abc")
+    assert Experiment.objects.get().labels == {"image": "2", "site": "lab", "engine": "abc"}
+
+
+def test_a_worker_adds_its_own_labels_and_keeps_those_that_came(file: Path, settings: Any) -> None:
+    call_command("bench", str(file), "--label", "image=2")
+    settings.MOESCOPE_LABELS = ["image=1", "driver=580"]
+    row = queue.claim("default")
+    assert row is not None
+    assert row.labels == {"image": "2", "driver": "580"}
+
+
+def test_a_label_of_10_kb_is_refused_in_one_sentence(file: Path) -> None:
+    with pytest.raises(CommandError) as refused:
+        call_command("bench", str(file), "--label", f"image={'x' * 10_000}")
+    assert (
+        str(refused.value) == "--label: the value of image has 10,000 characters, and must have 1 to 100, on one line."
+    )
+    assert refused.value.returncode == 2
+    assert not Experiment.objects.exists()

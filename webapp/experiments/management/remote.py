@@ -7,7 +7,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -32,9 +32,10 @@ class Server(NamedTuple):
     address: str
     token: str
 
-    def queue(self, document: bytes, pool: str | None) -> dict[str, Any]:
+    def queue(self, document: bytes, pool: str | None, labels: Mapping[str, str]) -> dict[str, Any]:
         """The queued experiment. Sent again after a lost answer, it is still queued once."""
-        query = f"?{urllib.parse.urlencode({'pool': pool})}" if pool else ""
+        asked = [*([("pool", pool)] if pool else []), *(("label", f"{key}={value}") for key, value in labels.items())]
+        query = f"?{urllib.parse.urlencode(asked)}" if asked else ""
         headers = {"Idempotency-Key": uuid4().hex, "Content-Type": "application/json"}
         return self._json("POST", f"experiments/{query}", document, headers)
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from bench_worker.spec import read_experiment
-from webapp.experiments import export, memory, queue
+from bench_worker.spec import SpecError, read_experiment
+from webapp.experiments import export, labels, memory, queue
 from webapp.experiments.management.queueing import BAD_EXPERIMENT, NOT_DONE, QueueingCommand
 from webapp.experiments.management.remote import RemoteError, Server
 from webapp.experiments.management.verdicts import markdown, slower
@@ -28,6 +28,9 @@ class Command(QueueingCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("file", type=Path)
+        parser.add_argument(
+            "--label", action="append", default=[], metavar="KEY=VALUE", help="a mark in the history; may be repeated"
+        )
         super().add_arguments(parser)
         parser.add_argument("--server", metavar="URL", help="a Moescope elsewhere; without it, the one of this machine")
         parser.add_argument("--token", help="API token for --server; without it, that of MOESCOPE_TOKEN")
@@ -38,6 +41,7 @@ class Command(QueueingCommand):
         self,
         *args: Any,
         file: Path,
+        label: list[str],
         pool: str | None,
         wait: bool,
         out: Path | None,
@@ -47,28 +51,41 @@ class Command(QueueingCommand):
         summary: Path | None,
         **options: Any,
     ) -> None:
+        try:
+            given = queue.labels_here() | labels.parse(label, "--label")
+        except SpecError as error:
+            raise CommandError(str(error), returncode=BAD_EXPERIMENT) from None
         wait = wait or out is not None or fail_on is not None or summary is not None
         if server is not None:
-            result = self._elsewhere(_server(server, token), file, pool, wait, out, summary)
+            result = self._elsewhere(_server(server, token), file, given, pool, wait, out, summary)
         elif summary is not None:
             raise CommandError("--summary: needs --server.", returncode=BAD_EXPERIMENT)
         else:
-            result = self._here(file, pool, wait, out)
+            result = self._here(file, given, pool, wait, out)
         if fail_on is not None and result is not None and (found := slower(result)):
             raise CommandError("\n".join(found), returncode=REGRESSED)
 
-    def _here(self, file: Path, pool: str | None, wait: bool, out: Path | None) -> dict[str, Any] | None:
+    def _here(
+        self, file: Path, given: dict[str, str], pool: str | None, wait: bool, out: Path | None
+    ) -> dict[str, Any] | None:
         def enqueue() -> Experiment:
             experiment = read_experiment(file, traces_library())
             memory.check(experiment, pool)
-            return queue.enqueue(experiment, author=None, pool=pool)
+            return queue.enqueue(experiment, author=None, pool=pool, labels=given)
 
         row = self.queue(enqueue, pool, wait, out)
         measured = export.result_of(row) if wait else None
         return None if measured is None else measured.model_dump(mode="json", by_alias=True, include={"comparisons"})
 
     def _elsewhere(
-        self, server: Server, file: Path, pool: str | None, wait: bool, out: Path | None, summary: Path | None
+        self,
+        server: Server,
+        file: Path,
+        given: dict[str, str],
+        pool: str | None,
+        wait: bool,
+        out: Path | None,
+        summary: Path | None,
     ) -> dict[str, Any] | None:
         """What was measured, or None where nobody waits for it."""
         try:
@@ -77,7 +94,7 @@ class Command(QueueingCommand):
             sentence = f"experiment: {file} can't be read: {error.strerror}"
             raise CommandError(sentence, returncode=BAD_EXPERIMENT) from None
         try:
-            row = server.queue(document, pool)
+            row = server.queue(document, pool, given)
             self.stdout.write(str(row["id"]))
             self.stdout.flush()
             if not wait:
