@@ -11,17 +11,12 @@ from typing import Any, NamedTuple
 from bench_worker.result import STAGES, Distribution, Noise, Requests, Scale, Steps, Summary
 from bench_worker.spec import Experiment, Spec
 from bench_worker.spec_rules import flat
-from webapp.experiments import charts
+from webapp.experiments import charts, origins
 
 #: The stage that a rank has a column of its own for.
 IDLE = "idle"
 #: What `seen` reads of a run.
 SEEN = ("variant", "condition", "status", "summary", "position", "noise", "origins")
-#: Mark and words of whole-model times that the model of a network has a part in, by their origin.
-NETWORKS = {
-    "modelled": ("≈", "measured compute, modelled network"),
-    "assumed": ("?", "measured compute, modelled network, assumed from datasheets"),
-}
 #: What the measuring program does in each of its phases.
 PHASES = {
     "prepare": "making weights",
@@ -52,10 +47,8 @@ class Seen:
 
     @property
     def mark(self) -> str:
-        """The origin of a whole-model time: the mark of a modelled network, then by how much the executed layers scale;
-        empty where all layers were measured."""
-        network, _ = NETWORKS.get(self.origin, ("", ""))
-        return network if self.layer_scale == 1 else f"{network}×{self.layer_scale:g}"
+        """The origin of a whole-model time."""
+        return origins.mark(self.origin, self.layer_scale)
 
     @property
     def stages_ms(self) -> dict[str, float]:
@@ -141,8 +134,8 @@ def matrix(plan: Sequence[Mapping[str, Any]], runs: Iterable[Seen]) -> Matrix:
     conditions = list(dict.fromkeys(planned["condition"] for planned in plan))
     variants = dict.fromkeys(planned["variant"] for planned in plan)
     return Matrix(
-        marks=list(dict.fromkeys(f"×{run.layer_scale:g}" for run in found.values() if run.layer_scale != 1)),
-        networks=list(dict.fromkeys(NETWORKS[run.origin] for run in found.values() if run.origin in NETWORKS)),
+        marks=origins.scales(run.layer_scale for run in found.values()),
+        networks=origins.networks(run.origin for run in found.values()),
         conditions=conditions,
         rows=[(variant, [found.get((variant, condition)) for condition in conditions]) for variant in variants],
     )

@@ -17,7 +17,7 @@ from bench_worker.result import LAYER_STAGES, Exchange, Summary
 from bench_worker.spec import Spec
 from webapp.experiments import rank_charts
 from webapp.experiments.layout_drawing import Drawing, drawing
-from webapp.experiments.present import NETWORKS
+from webapp.experiments.origins import NETWORKS
 from webapp.ui import formatting, heat
 from webapp.ui.pictures import Piece
 

@@ -191,7 +191,7 @@ def test_a_run_on_one_rank_has_no_such_section(signed_in: Any, member: Any) -> N
 def test_more_ranks_take_no_more_queries(member: Any, django_assert_num_queries: Any) -> None:
     few, many = rows.on_ranks(member, NODES), rows.on_ranks(member, [rank // 8 for rank in range(32)])
     for row in (few, many):
-        with django_assert_num_queries(6):
+        with django_assert_num_queries(10):
             page.detail(row, page.Shown())
     assert StageSeries.objects.filter(run__experiment=many).count() > 32 * 10
 
