@@ -50,6 +50,10 @@ CLOSED = {
 }
 #: Fields that the form of a new experiment has as well.
 SHARED = ("model", "dtype", "concurrency", "prompt_tokens", "output_tokens", "max_batch_tokens")
+#: And those that it has for several ranks.
+RANKS = ("tp", "dp", "redundant_experts")
+#: How several ranks are measured on one device: in turn, the MoE layers alone.
+VIRTUAL = {"mode": "virtual", "attention": "false"}
 DEVICE = "H100"
 #: What sentences call a model that is pasted.
 OWN_MODEL = "the pasted config"
@@ -61,7 +65,7 @@ MACHINE = "machine-"
 
 @dataclass(frozen=True)
 class Measurement:
-    """What measuring one layer on one rank takes, on ``machine``, the largest there is; None where none has registered.
+    """What measuring one layer takes, on ``machine``, the largest there is; None where none has registered.
     ``refused`` says what of the deployment this version can't measure."""
 
     fit: capacity.Fit
@@ -155,15 +159,20 @@ class SizingForm(forms.Form):
         return Answer(
             deployment=deployment,
             device=device,
-            ranks=spec.parallel.layout.tp * spec.parallel.layout.dp,
+            ranks=_ranks(spec),
             bar=memory_bar(deployment),
             longest_context=capacity.longest_context(spec, device.memory_bytes),
             least=None if deployment.fits else devices.enough(spec, device.memory_bytes),
             warning=capacity.beyond_context(self._model, deployment.tokens_per_sequence),
             measurement=_measurement(spec, deployment.tokens_per_sequence, self.library),
             squeezed=_squeezed(spec, deployment),
-            new_query="" if self.library.allow_paths else urlencode({name: self.cleaned_data[name] for name in SHARED}),
+            new_query="" if self.library.allow_paths else self._new_query(),
         )
+
+    def _new_query(self) -> str:
+        several = _ranks(self.spec) > 1
+        values = {name: self.cleaned_data[name] for name in (*SHARED, *(RANKS if several else ()))}
+        return urlencode(values | (VIRTUAL if several else {}))
 
 
 class OwnModelForm(SizingForm):
@@ -228,21 +237,24 @@ def _squeezed(spec: Spec, deployment: capacity.Fit) -> int:
     return most - deployment.max_concurrency
 
 
+def _ranks(spec: Spec) -> int:
+    return spec.parallel.layout.tp * spec.parallel.layout.dp
+
+
 def _measurement(spec: Spec, tokens_per_sequence: int, library: Library) -> Measurement:
-    """Of one rank, with the experts as this version can measure them."""
+    """Of ``spec`` on one device, several ranks as `VIRTUAL` ones; its memory with the experts' format as measured."""
     refused = []
+    if _ranks(spec) > 1:
+        parallel = spec.parallel.model_copy(update={"mode": "virtual"})
+        kernels = spec.kernels.model_copy(update={"attention": False})
+        spec = spec.model_copy(update={"parallel": parallel, "kernels": kernels})
     try:
         Experiment.model_validate({"base": spec.model_dump()}, context=replace(library, measures=True))
     except SpecError as error:
         refused = [f"{problem.field.removeprefix('base.')}: {problem.message}" for problem in error.errors]
     machine = memory.largest_machine()
     free = None if machine is None else memory.device_bytes(machine.details)
-    plain = spec.model_copy(
-        update={
-            "parallel": Spec(model=spec.model).parallel,
-            "kernels": spec.kernels.model_copy(update={"quantization": "none"}),
-        }
-    )
+    plain = spec.model_copy(update={"kernels": spec.kernels.model_copy(update={"quantization": "none"})})
     on_gpu = machine is not None and memory.on_gpu(machine.details)
     fit = capacity.fit_measurement(plain, free, tokens_per_sequence=tokens_per_sequence, on_gpu=on_gpu)
     return Measurement(fit, machine, refused)

@@ -66,10 +66,23 @@ def test_a_machine_with_a_gpu_keeps_no_kernels_of_its_cpu(signed_in: Any) -> Non
 
 
 def test_what_cannot_be_measured_yet_is_named(signed_in: Any) -> None:
-    said = page(signed_in, "?quantization=fp8&tp=2")
+    said = page(signed_in, "?quantization=fp8&redundant_experts=2")
     assert "This version can't measure it as it stands:" in said
     assert "kernels.quantization: 'fp8' is not built yet" in said
-    assert "parallel.layout.tp: 2 needs several ranks" in said
+    assert "parallel.redundant_experts: 2 needs several ranks" in said
+
+
+def test_several_ranks_are_measured_as_virtual_ones(signed_in: Any) -> None:
+    query = "?model=olmoe-1b-7b&tp=2&dp=2&redundant_experts=4"
+    said = page(signed_in, query)
+    assert "The measurement one MoE layer of 4 virtual ranks on one device, without attention" in said
+    assert "can't measure it as it stands" not in said
+    answer = signed_in.get(CAPACITY + query).context["answer"]
+    form = signed_in.get(f"/experiments/new/?{answer.new_query}").context["form"]
+    asked = form.asked().base
+    assert (asked.parallel.mode, asked.parallel.layout.tp, asked.parallel.layout.dp) == ("virtual", 2, 2)
+    assert (asked.parallel.redundant_experts, asked.kernels.attention) == (4, False)
+    assert "do not divide by 4 ranks" in page(signed_in, query.replace("experts=4", "experts=3"))
 
 
 @pytest.mark.parametrize(
