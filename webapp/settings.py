@@ -62,12 +62,16 @@ INSTALLED_APPS = [
     "webapp.traces",
     "webapp.experiments",
     "webapp.history",
+    "webapp.api",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "template_partials",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
     "csp",
 ]
 
@@ -158,6 +162,26 @@ WHITENOISE_USE_FINDERS = not STATIC_ROOT.exists()
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedStaticFilesStorage"},
+}
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": ["webapp.api.access.BearerToken"],
+    "DEFAULT_PERMISSION_CLASSES": ["webapp.api.access.Allowed"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_METADATA_CLASS": None,
+    "EXCEPTION_HANDLER": "webapp.api.problems.answer",
+    "UNAUTHENTICATED_USER": None,
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Moescope",
+    "DESCRIPTION": "Queue experiments and read what came of them.",
+    "VERSION": "1",
+    "OAS_VERSION": "3.1.1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "POSTPROCESSING_HOOKS": [],  # they would take the choices out of the experiment's own schema
+    "SCHEMA_PATH_PREFIX": "/api/v1/",
 }
 
 LOGGING = {

@@ -10,4 +10,5 @@ urlpatterns = [
     path("", include("webapp.traces.urls")),
     path("", include("webapp.experiments.urls")),
     path("", include("webapp.history.urls")),
+    path("", include("webapp.api.urls")),
 ]

@@ -14,8 +14,8 @@ from playwright.sync_api import Page
 
 from tests.browser.furnish import UNBROKEN, furnish
 from tests.webapp.experiments.waiting import wait_until
-from webapp.accounts import audit
-from webapp.accounts.models import Deed
+from webapp.accounts import audit, tokens
+from webapp.accounts.models import Deed, Scope
 from webapp.experiments import queue
 from webapp.ui.finders import NODE_MODULES
 
@@ -133,11 +133,13 @@ def test_the_pages_of_administrators_are_in_order(
 ) -> None:
     member.role = "admin"
     member.save()
-    pages = {"team": "/team/", "deeds": "/team/deeds/"}
+    pages = {"team": "/team/", "deeds": "/team/deeds/", "tokens": "/tokens/"}
     found = problems_at(visit, pages)
     for number in range(30):
         name = f"{number}{UNBROKEN[:140]}"
-        audit.note(member, Deed.Action.INVITED, django_user_model.objects.create_user(name, f"{name}@x.example"))
+        user = django_user_model.objects.create_user(name, f"{name}@x.example")
+        audit.note(member, Deed.Action.INVITED, user)
+        tokens.issue(user, name[:100], [Scope.READ, Scope.RUN], None)
     found += problems_at(visit, pages)
     assert not found, "\n".join(found)
 

@@ -1,4 +1,4 @@
-"""Who works here, the links that let someone in once, the tries to get in, and who did what."""
+"""Who works here, the links and tokens that let somebody in, the tries to get in, and who did what."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.contrib.auth.models import AbstractUser, UserManager
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
@@ -79,14 +80,14 @@ class SignInLink(models.Model):
         """The token of a new link for ``user``; the user's earlier links end with it."""
         token = secrets.token_urlsafe(32)
         cls.objects.filter(user=user).delete()
-        cls.objects.create(user=user, token_hash=_hash(token), expires_at=timezone.now() + lifetime)
+        cls.objects.create(user=user, token_hash=hashed(token), expires_at=timezone.now() + lifetime)
         return token
 
     @classmethod
     def redeem(cls, token: str) -> User | None:
         """The user whom ``token`` lets in, if it is known, unused and in time. It is used up by this call."""
         now = timezone.now()
-        link = cls.objects.filter(token_hash=_hash(token))
+        link = cls.objects.filter(token_hash=hashed(token))
         if not link.filter(used_at=None, expires_at__gt=now, user__is_active=True).update(used_at=now):
             return None
         return link.get().user
@@ -109,6 +110,38 @@ class SignInTry(models.Model):
         return f"{self.name} from {self.address}, {self.at:%Y-%m-%d %H:%M:%S} UTC"
 
 
+class Scope(models.TextChoices):
+    READ = "read"
+    RUN = "run"  # everything that is not reading, as far as its user's role lets it
+
+
+class Token(models.Model):
+    """Lets a program in as its user; see `tokens`. Only a hash of it is kept, and its beginning to know it by."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="tokens")
+    name = models.CharField(max_length=100, help_text="What it is for.")
+    prefix = models.CharField(max_length=20)
+    token_hash = models.CharField(max_length=64, unique=True)
+    scopes = ArrayField(models.CharField(max_length=10, choices=Scope.choices))
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+    last_used_at = models.DateTimeField(null=True, blank=True, help_text="To the minute.")
+
+    class Meta:
+        ordering = ("-id",)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.prefix}…)"
+
+    @property
+    def state(self) -> str:
+        """In a word: ``valid``, ``revoked`` or ``expired``."""
+        if self.revoked_at is not None:
+            return "revoked"
+        return "expired" if self.expires_at is not None and self.expires_at <= timezone.now() else "valid"
+
+
 class Deed(models.Model):
     """Something that a member did; see `audit`."""
 
@@ -123,6 +156,8 @@ class Deed(models.Model):
         MADE_VIEWER = "made a viewer"
         MADE_RUNNER = "made a runner"
         MADE_ADMIN = "made an administrator"
+        MADE_TOKEN = "made the token"
+        REVOKED_TOKEN = "revoked the token"
         SHUT_OUT = "shut out"
         TAKEN_BACK = "took back"
 
@@ -140,5 +175,5 @@ class Deed(models.Model):
         return f"{self.name} {self.action} {self.subject}"
 
 
-def _hash(token: str) -> str:
+def hashed(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()

@@ -1,7 +1,7 @@
 from django.contrib.auth.views import LogoutView
 from django.urls import include, path
 
-from webapp.accounts import reset, team, views
+from webapp.accounts import reset, team, token_views, views
 from webapp.accounts.models import Role
 from webapp.accounts.roles import needs
 
@@ -15,6 +15,11 @@ _team = [
     path("deeds/", team.deeds, name="deeds"),
 ]
 
+_tokens = [
+    path("", token_views.tokens, name="list"),
+    path("<int:pk>/revoke/", token_views.revoke, name="revoke"),
+]
+
 urlpatterns = [
     path("sign-in/", views.SignIn.as_view(), name="sign-in"),
     path("sign-in/<str:token>/", views.sign_in_link, name="sign-in-link"),
@@ -23,4 +28,5 @@ urlpatterns = [
     path("password/forgotten/", reset.Forgotten.as_view(), name="forgotten"),
     path("password/forgotten/<uidb64>/<token>/", reset.Chosen.as_view(), name="choose-password"),
     path("team/", include((_team, "team"))),
+    path("tokens/", include((_tokens, "tokens"))),
 ]

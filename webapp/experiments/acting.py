@@ -9,15 +9,12 @@ from django.template.loader import render_to_string
 from django.views.decorators.http import require_http_methods, require_POST
 from django.views.decorators.vary import vary_on_headers
 
-from bench_worker import spec
 from bench_worker.errors import DoesNotFit, SpecError
-from bench_worker.kernel_report import Asked
 from webapp.accounts.roles import member, require_change
-from webapp.experiments import deeds, memory, queue, upkeep
+from webapp.experiments import deeds, upkeep
 from webapp.experiments.forms import DescriptionForm
-from webapp.experiments.models import Experiment, Kind
+from webapp.experiments.models import Experiment
 from webapp.experiments.views import visible
-from webapp.traces.store import traces_library
 
 
 @require_POST
@@ -34,16 +31,10 @@ def rerun(request: HttpRequest, pk: int) -> HttpResponse:
     """Queue the same document again, as an experiment of its own; what can't run any more is refused."""
     row = visible(pk)
     try:
-        if row.kind == Kind.KERNELS:
-            table = Asked.model_validate(row.document)
-            memory.check_kernels(table, row.pool)
-            return redirect(queue.enqueue_kernels(table, author=member(request), pool=row.pool, tags=row.tags))
-        asked = spec.Experiment.model_validate(row.document, context=traces_library())
-        memory.check(asked, row.pool)
+        return redirect(deeds.queue_again(member(request), row))
     except (SpecError, DoesNotFit) as error:
         messages.error(request, f"Not queued: {error}.")
         return redirect(row)
-    return redirect(queue.enqueue(asked, author=member(request), pool=row.pool, tags=row.tags))
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -7,11 +7,25 @@ from collections.abc import Sequence
 
 from django.db import transaction
 
+from bench_worker import spec
+from bench_worker.kernel_report import Asked
 from webapp.accounts import audit
 from webapp.accounts.models import Deed, User
 from webapp.accounts.roles import require_change
-from webapp.experiments import queue, upkeep
-from webapp.experiments.models import Experiment
+from webapp.experiments import memory, queue, upkeep
+from webapp.experiments.models import Experiment, Kind
+from webapp.traces.store import traces_library
+
+
+def queue_again(by: User, row: Experiment) -> Experiment:
+    """The same document as an experiment of its own. Raises `SpecError` or `DoesNotFit` for what can't run any more."""
+    if row.kind == Kind.KERNELS:
+        table = Asked.model_validate(row.document)
+        memory.check_kernels(table, row.pool)
+        return queue.enqueue_kernels(table, author=by, pool=row.pool, tags=row.tags)
+    asked = spec.Experiment.model_validate(row.document, context=traces_library())
+    memory.check(asked, row.pool)
+    return queue.enqueue(asked, author=by, pool=row.pool, tags=row.tags)
 
 
 def cancel(by: User, row: Experiment) -> bool:

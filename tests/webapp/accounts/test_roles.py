@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.webapp.experiments.rows import done, put, text_of
-from tests.webapp.test_house import OPEN_TO_STRANGERS, addresses
+from tests.webapp.test_house import OPEN_TO_STRANGERS, addresses, by_token
 from webapp.accounts.models import Role, User
 from webapp.experiments import queue
 from webapp.traces.store import import_trace
@@ -18,6 +18,8 @@ pytestmark = pytest.mark.django_db
 NEEDS = {
     "/sign-out/": (Role.VIEWER, Role.VIEWER),
     "/password/": (Role.VIEWER, Role.VIEWER),
+    "/tokens/": (Role.VIEWER, Role.VIEWER),
+    "/tokens/1/revoke/": (Role.VIEWER, Role.VIEWER),
     "/experiments/new/": (Role.RUNNER, Role.RUNNER),
     "/schedules/new/": (Role.RUNNER, Role.RUNNER),
     "/schedules/1/change/": (Role.RUNNER, Role.RUNNER),
@@ -26,7 +28,7 @@ NEEDS = {
     **{f"/team/1/{deed}/": (Role.ADMIN, Role.ADMIN) for deed in ("role", "link", "shut-out", "take-back")},
 }  # fmt: skip
 USUAL = (Role.VIEWER, Role.RUNNER)
-ADDRESSES = [address for address in addresses() if address not in OPEN_TO_STRANGERS]
+ADDRESSES = [address for address in addresses() if address not in OPEN_TO_STRANGERS | by_token()]
 
 
 @pytest.fixture(autouse=True)

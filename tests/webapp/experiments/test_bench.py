@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,9 @@ from django.core.management import CommandError, call_command
 
 from bench_worker.result import Result
 from tests.webapp.experiments import make
-from webapp.experiments import launch, machines, queue
+from webapp.experiments import machines, queue
 from webapp.experiments.management import queueing
 from webapp.experiments.models import Experiment, State
-from webapp.experiments.perform import perform_next
 
 pytestmark = pytest.mark.django_db
 
@@ -23,24 +21,6 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture(autouse=True)
 def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue, "wake", lambda pool: None)
-
-
-@pytest.fixture
-def worker_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command's first pause is when a worker carries the experiment out."""
-
-    def work(seconds: float) -> None:
-        perform_next("default", lambda: False)
-
-    monkeypatch.setattr(queueing.time, "sleep", work)
-    monkeypatch.setattr(launch, "PROGRAM", (sys.executable, str(Path(__file__).with_name("fake_worker.py"))))
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    path = tmp_path / "experiment.json"
-    path.write_text(json.dumps(make.document()))
-    return path
 
 
 def test_it_queues_the_file_and_prints_the_number(file: Path, capsys: Any) -> None:
