@@ -123,7 +123,12 @@ def fit(spec: Spec, device_bytes: int | None, *, tokens_per_sequence: int | None
 
 
 def fit_measurement(
-    spec: Spec, device_bytes: int | None, *, tokens_per_sequence: int, prompt_tokens: int | None = None
+    spec: Spec,
+    device_bytes: int | None,
+    *,
+    tokens_per_sequence: int,
+    prompt_tokens: int | None = None,
+    on_gpu: bool = False,
 ) -> Fit:
     """Memory that one machine needs to execute ``spec.layers`` MoE layers, all ranks of the layout together.
 
@@ -134,21 +139,30 @@ def fit_measurement(
     requests in flight: hidden rows [T, H]; routed rows [N, H] in and out; gate_up
     [N, 2I] and its activation [N, I]; what the selection takes; logits [sequences, vocab]; with MLA, the keys and
     values that one chunk of a prompt expands; one expert in float64 for the check against the reference. A backend that
-    pads rows is counted with its fullest expert's rows for every expert. Kernels: those that oneDNN compiles for
-    ``prompt_tokens``, of all prompts of the workload together (each as long as the longest sequence where not given).
+    pads rows is counted with its fullest expert's rows for every expert. Several ranks hold the rows three
+    times more: sent, arrived and come back; real ranks are a process each. Kernels: those that oneDNN compiles for
+    ``prompt_tokens``, of all prompts of the workload together (each as long as the longest sequence where not given);
+    none ``on_gpu``, where no oneDNN computes.
     """
     model, layers = models.load(spec.model, allow_paths=True), spec.layers
     size = DTYPE_BYTES[spec.kernels.dtype]
-    work, kinds = spec.workload, model.attention_layers
+    work, kinds, layout = spec.workload, model.attention_layers, spec.parallel.layout
+    held = 0 if spec.parallel.count_only else layers
     weights = {
-        "shared_experts": layers * model.shared_parameters,
-        "router": layers * model.router_parameters,
+        "shared_experts": held * model.shared_parameters,
+        "router": held * model.router_parameters,
     }
     tokens = max(CHECK_TOKENS, min(work.max_batch_tokens, work.concurrency * tokens_per_sequence))
     steps = ceil((prompt_tokens or work.requests * tokens_per_sequence) / tokens)
-    kernels = kept_kernels_bytes(spec, model, tokens, steps=steps, tokens_per_sequence=tokens_per_sequence)
+    kernels = 0
+    if not on_gpu:
+        kernels = kept_kernels_bytes(spec, model, tokens, steps=steps, tokens_per_sequence=tokens_per_sequence)
     rows, selection = _routed(spec, model, tokens)
-    buffers = tokens * model.hidden + rows * (2 * model.hidden + 3 * model.expert_intermediate)
+    if spec.parallel.count_only:
+        rows = 0
+    exchanged = 0 if spec.parallel.mode == "single" else 3 * model.hidden
+    buffers = tokens * model.hidden + rows * (2 * model.hidden + 3 * model.expert_intermediate + exchanged)
+    processes = layout.tp * layout.dp if spec.parallel.mode == "distributed" else 1
     caches, state = 0, 0
     if spec.kernels.attention:
         weights |= {
@@ -166,8 +180,8 @@ def fit_measurement(
     kv_token = caches * model.attention.kv_values() * size
     return _fit(
         spec,
-        parts=_parts(weights, size, layers * model.experts * _expert_bytes(spec, model))
-        | {"process": PROCESS_BYTES, "kernels": kernels}
+        parts=_parts(weights, size, layers * _held_experts(spec, model) * _expert_bytes(spec, model))
+        | {"process": processes * PROCESS_BYTES, "kernels": kernels}
         | ({"packed": packed} if (packed := packed_bytes(spec)) else {}),
         kv_bytes_per_token=kv_token,
         state_bytes=state,
@@ -180,12 +194,26 @@ def fit_measurement(
     )
 
 
+def _held_experts(spec: Spec, model: Model) -> int:
+    """Experts of a layer whose weights are held by all ranks of this machine together. Ranks in one process share
+    their experts where they lie in blocks, and hold copies where they don't."""
+    parallel = spec.parallel
+    physical = model.experts + parallel.redundant_experts
+    if parallel.count_only:
+        return 0
+    if parallel.mode == "distributed":
+        return physical
+    in_blocks = parallel.placement == "contiguous" and not parallel.redundant_experts
+    return model.experts + (0 if parallel.mode == "single" or in_blocks else physical)
+
+
 def packed_bytes(spec: Spec) -> int:
     """What an expert backend keeps beside the weights: zentorch packs a copy for each of its two kernels."""
     if spec.kernels.experts != "zentorch":
         return 0
     model = models.load(spec.model, allow_paths=True)
-    return int(PACKED_COPIES * spec.layers * model.experts * model.expert_parameters * DTYPE_BYTES[spec.kernels.dtype])
+    experts = model.experts + spec.parallel.redundant_experts
+    return int(PACKED_COPIES * spec.layers * experts * model.expert_parameters * DTYPE_BYTES[spec.kernels.dtype])
 
 
 def needs(fit: Fit) -> str:

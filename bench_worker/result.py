@@ -10,10 +10,11 @@ from __future__ import annotations
 from math import isfinite
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from bench_worker.capacity import Fit
 from bench_worker.ceilings import Ceilings
+from bench_worker.findings import Origin, Part, RunComparison, Verdicts
 from bench_worker.roofline import Bound
 from bench_worker.spec import Spec
 
@@ -24,15 +25,12 @@ LAYER_STAGES = STAGES[:5]
 
 Domain = Literal["local", "intra_node", "inter_node"]
 FitKind = Literal["deployment", "measurement"]
-Origin = Literal["measured", "scaled", "modelled", "assumed"]
-
-
-class Part(BaseModel):
-    model_config = ConfigDict(extra="forbid")
 
 
 class RankSteps(Part):
-    """Columns over steps, for one rank. ``rows`` counts computed rows, padding included."""
+    """Columns over steps, for one rank. ``assignments`` and ``rows`` are those that its experts computed, ``rows`` with
+    padding, summed over the executed layers; ``bytes`` are those that it sent, there and back, likewise summed. Times
+    are for one MoE layer: on every rank of a step, Σ layer stages + ``idle_us`` is the same span."""
 
     rank: int
     assignments: list[int]
@@ -141,6 +139,12 @@ class Limit(Part):
     #: Σ floor / Σ time over the steps: 1 is the device's limit.
     share: float
     bound: Bound
+    #: Over all steps: Σ FLOPs / Σ time, and Σ FLOPs / Σ bytes that have to cross the memory bus. None in results of
+    #: versions that did not tell; an intensity is None also where nothing has to cross.
+    flops_per_s: float | None = None
+    intensity: float | None = None
+    #: How much of the time is set by bandwidth: memory time / (memory time + compute time) at best, weighted by time.
+    by_memory: float | None = None
 
 
 class Noise(Part):
@@ -204,6 +208,32 @@ class Scale(Part):
     counts: dict[str, int]
 
 
+class Exchange(Part):
+    """What the ranks of a run held and sent one another. ``R`` ranks, ``P`` physical experts, ``L`` executed layers."""
+
+    #: [R]: the node that each rank stands on.
+    nodes: list[int]
+    #: [L][P]: which logical expert each physical one is a copy of; and [P]: the rank that holds it.
+    physical_to_logical: list[list[int]]
+    rank_of_physical: list[int]
+    #: [R][R]: bytes that rank i dispatched to rank j, over all steps and executed layers; combine sends as many back.
+    dispatched_bytes: list[list[int]]
+    #: What the placement was fitted to: nothing, the recording that the run replays, or a first pass over its trace.
+    fitted_to: Literal["nothing", "recording", "first pass"]
+    #: max / mean rank load, mean over layers, of the load that the placement was fitted to. Compare
+    #: `Summary.imbalance`, which is of the run itself.
+    fitted_imbalance: float | None = None
+    #: The same on load that it had not seen: fitted to the first half of that load, judged on the second.
+    held_out_imbalance: float | None = None
+    #: Whether dispatch and combine took the time that is told, or a model made it; ``assumed``: from datasheets.
+    network: Origin
+    topology: str | None = None
+    #: Only counted: no row was moved and no expert computed.
+    count_only: bool = False
+    #: [R]: how far each rank's clock was ahead of rank 0's, in µs; empty where ranks share one.
+    clock_offsets_us: list[float] = []
+
+
 class Check(Part):
     """The comparison with the slow reference, made before anything was timed."""
 
@@ -250,17 +280,19 @@ class Run(Part):
     choices: list[Choice] = []
     refused: dict[str, str] = {}
     graphs: GraphTimes | None = None
+    #: None where there is one rank.
+    exchange: Exchange | None = None
     notes: list[str] = []
 
 
 class Result(Part):
-    """A result file. ``ceilings`` are those of the device by its number of CPU threads; ``comparisons`` and ``verdict``
-    are empty where this version makes none."""
+    """A result file. ``ceilings`` are those of the device by its number of CPU threads; ``verdict`` is None where no
+    run has times."""
 
     schema_: Literal[1] = Field(1, alias="schema")
     experiment: dict[str, Any]
     environment: dict[str, Any]
     ceilings: dict[str, Ceilings] | None = None
     runs: list[Run]
-    comparisons: list[dict[str, Any]] = []
-    verdict: dict[str, Any] | None = None
+    comparisons: list[RunComparison] = []
+    verdict: Verdicts | None = None

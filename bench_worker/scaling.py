@@ -10,10 +10,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from bench_worker.models import Model
-from bench_worker.result import LAYER_STAGES, Scale
+from bench_worker.result import LAYER_STAGES, Scale, Steps
 
 #: Leaf that a `bench_worker.stages.StageClock` reads for the outer mark of the layer; it spans nothing.
 LAYER = "layer"
+#: Name of a mark after work that belongs to no stage; its time is not read.
+UNTIMED = ""
+#: Stage of the time in which a rank waits for a slower one, in every MoE layer.
+IDLE = "idle"
 
 
 def top(stage: str) -> str:
@@ -21,12 +25,17 @@ def top(stage: str) -> str:
     return stage.partition(".")[0]
 
 
+def in_layer(stage: str) -> bool:
+    """Whether its time is part of a MoE layer's: waiting for a slower rank is."""
+    return top(stage) in LAYER_STAGES or stage == IDLE
+
+
 def scale(model: Model, executed_layers: int, leaves: Sequence[str]) -> Scale:
     """How often the whole model holds what each leaf measured: MoE layers, layers of a kind of attention, or once."""
     kinds = model.attention_layers
     counts = {}
     for leaf in leaves:
-        if top(leaf) in LAYER_STAGES:
+        if in_layer(leaf):
             counts[leaf] = model.moe_layers
         elif top(leaf) == "attention":
             counts[leaf] = kinds[leaf.partition(".")[2]] if "." in leaf else model.layers
@@ -58,3 +67,18 @@ def with_stages(leaves: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
             stages[stage] = np.sum(list(parts.values()), axis=0)
             stages.update({name: times for name, times in parts.items() if name != stage})
     return stages
+
+
+def model_leaves(steps: Steps, scaling: Scale) -> dict[str, np.ndarray]:
+    """Whole-model time [S] in µs of every leaf stage, and ``idle`` where a rank waited: the mean over the ranks."""
+
+    nothing, ranks = np.zeros(len(steps.index)), len(steps.ranks)
+    leaves: dict[str, np.ndarray] = {}
+    for leaf, count in scaling.counts.items():
+        times = [np.asarray(rank.stages_us.get(leaf, nothing), float) for rank in steps.ranks]
+        leaves[leaf] = np.sum(times, axis=0) * count / ranks
+    waited = np.sum([np.asarray(rank.idle_us, float) for rank in steps.ranks], axis=0)
+    if waited.any():
+        layers = next(count for leaf, count in scaling.counts.items() if top(leaf) in LAYER_STAGES)
+        leaves[IDLE] = waited * layers / ranks
+    return leaves

@@ -224,6 +224,12 @@ def test_the_prompts_decide_how_many_kernels_are_kept():
     assert few.parts | {"kernels": 0} == many.parts | {"kernels": 0}
 
 
+def test_a_gpu_keeps_no_kernels_of_onednn():
+    here, there = (fit_measurement(spec(), H200, tokens_per_sequence=3000, on_gpu=on_gpu) for on_gpu in (False, True))
+    assert there.parts == here.parts | {"kernels": 0}
+    assert here.total_bytes - there.total_bytes == here.parts["kernels"] > 0
+
+
 def test_a_measurement_with_attention_holds_caches_embedding_and_head():
     alone = fit_measurement(spec(kernels={"attention": False}), H200, tokens_per_sequence=3000)
     f = fit_measurement(spec(), H200, tokens_per_sequence=3000)
@@ -394,3 +400,18 @@ def test_padded_rows_are_counted_with_the_fullest_expert(backend, load, capacity
         for name in ("deepspeed", backend)
     )
     assert other.buffers_bytes - one.buffers_bytes == (128 * fullest - 2048 * 8) * width
+
+
+def test_ranks_in_one_process_share_their_experts_or_hold_copies():
+    def experts(**parallel):
+        several = {"mode": "virtual", "layout": {"dp": 4}} | parallel
+        spec = Spec.model_validate({"model": "olmoe-1b-7b", "kernels": {"attention": False}, "parallel": several})
+        fit = fit_measurement(spec, None, tokens_per_sequence=64)
+        return fit.parts["experts"] / (3 * 2048 * 1024 * 2), fit.parts["process"] / PROCESS_BYTES
+
+    assert experts(mode="single", layout={}) == (64, 1)
+    assert experts() == (64, 1)
+    assert experts(placement="round_robin") == (64 + 64, 1)
+    assert experts(placement="eplb", redundant_experts=8) == (64 + 72, 1)
+    assert experts(mode="distributed", redundant_experts=8) == (72, 4)
+    assert experts(count_only=True) == (0, 1)

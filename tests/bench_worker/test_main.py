@@ -16,6 +16,7 @@ import torch
 
 from bench_worker import __main__ as command_line
 from bench_worker import environment, runner
+from bench_worker.commands import common, run
 from bench_worker.errors import Unavailable
 from bench_worker.result import Result
 from bench_worker.workload.recordings import from_counts, read_recording, write_recording
@@ -259,8 +260,8 @@ def instead_of_measuring(monkeypatch):
 
     def put(function):
         monkeypatch.setattr(runner, "run_experiment", lambda *args, **kwargs: function())
-        monkeypatch.setattr(command_line.signal, "signal", lambda *args: None)
-        monkeypatch.setattr(command_line, "settle_allocators", lambda: None)
+        monkeypatch.setattr(run.signal, "signal", lambda *args: None)
+        monkeypatch.setattr(run, "settle_allocators", lambda: None)
 
     return put
 
@@ -314,8 +315,8 @@ def test_a_result_takes_the_place_of_an_older_one(run_main, experiment_file, ins
 
 def test_progress_is_told_a_few_times_a_second_and_at_the_end_of_a_phase(capsys, monkeypatch):
     now = iter([100.0, 100.1, 100.35, 100.4, 100.45, 100.5])
-    monkeypatch.setattr(command_line.time, "monotonic", lambda: next(now))
-    report = command_line.StderrReport()
+    monkeypatch.setattr(common.time, "monotonic", lambda: next(now))
+    report = common.StderrReport()
     for phase, done in [("warmup", 1), ("warmup", 2), ("warmup", 3), ("measure", 1), ("measure", 2), ("measure", 9)]:
         report.progress(phase, done, 9)
     told = [(event["phase"], event["done"]) for event in events(capsys.readouterr().err)]
@@ -490,6 +491,18 @@ def test_a_result_is_shown_whole_or_in_part(run_main, tmp_path):
     assert run_main("show", path, "runs.1") == (
         2, "", ["runs.1: there is no such part; runs is a list of 1, counted from 0"]
     )  # fmt: skip
+
+
+def test_steps_of_a_result_are_written_as_a_trace(run_main, tmp_path):
+    path = tmp_path / "result.json"
+    path.write_text(made_result().model_dump_json(by_alias=True))
+    code, out, _ = run_main("show", path, "--perfetto", "0")
+    assert code == 0
+    assert [e["dur"] for e in json.loads(out)["traceEvents"] if e["name"] == "route"] == [1.5]
+    refused = "steps: 1 is not within the run's steps, which are 0 to 0"
+    assert run_main("show", path, "--perfetto", "1") == (2, "", [refused])
+    refused = "--run: 1 is not a run of this result, which are 0 to 0"
+    assert run_main("show", path, "--perfetto", "0", "--run", "1") == (2, "", [refused])
 
 
 @pytest.mark.parametrize(

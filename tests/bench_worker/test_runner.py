@@ -1,5 +1,6 @@
 """Whole experiments on a small model: what is measured, in which order, and what is refused."""
 
+from collections import Counter
 from itertools import count, pairwise
 from types import SimpleNamespace
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from bench_worker import capacity, environment, planning, runner
+from bench_worker import bench, capacity, environment, planning, runner
 from bench_worker import variant as variant_module
 from bench_worker.errors import DoesNotFit, SpecError, Unavailable
 from bench_worker.kernels import permute, zentorch
@@ -85,12 +86,38 @@ def test_the_order_of_the_variants_rotates(experiment, monkeypatch):
     assert plain[:6] == [2, 1, 1, 2, 2, 1]
 
 
+@pytest.mark.parametrize("variants", [1, 2, 3, 4, 5, 6, 7, 8, 9, 24])
+def test_every_rotation_has_each_variant_first_once_and_so_have_the_sampled_steps(variants):
+    first = [bench.order(step, variants)[0] for step in range(2 * 8 * 9 * variants)]
+    rotations = [first[start : start + variants] for start in range(0, len(first), variants)]
+    assert all(sorted(rotation) == list(range(variants)) for rotation in rotations)
+    sampled = Counter(first[:: bench.WHOLE_CLOCK_EVERY])
+    assert len(sampled) == variants
+    assert max(sampled.values()) - min(sampled.values()) <= 2
+
+
+def test_no_variant_has_no_order():
+    assert bench.order(3, 0) == []
+
+
 def test_variants_of_one_model_share_their_weights(experiment, monkeypatch):
     made = []
-    network = runner.Network
-    monkeypatch.setattr(runner, "Network", lambda *args: (made.append(args[1]), network(*args))[1])
+    network = bench.Network
+    monkeypatch.setattr(bench, "Network", lambda *args: (made.append(args[1]), network(*args))[1])
     measure(experiment({"field": "kernels.fusion", "values": ["none", "gate_up"]}))
     assert len(made) == 1
+
+
+def test_variants_are_compared_and_the_result_says_what_the_step_goes_to(experiment):
+    vary = {"field": "routing.top_k", "values": [1, 2, 4]}
+    conditions = [{"concurrency": 1, "prompt_tokens": 3}, {"concurrency": 4, "prompt_tokens": 7}]
+    result, _ = measure(experiment(vary, conditions, workload={"requests": 12}))
+    assert [(one.base, one.contender, one.condition) for one in result.comparisons] == [
+        ("1", "2", "1×3"), ("1", "4", "1×3"), ("1", "2", "4×7"), ("1", "4", "4×7"), ("1", "2", None), ("1", "4", None)
+    ]  # fmt: skip
+    assert result.comparisons[0].quantities["step_us"].samples % 3 == 0
+    assert sum(result.verdict.shares.values()) == pytest.approx(1)
+    assert list(result.verdict.runs) == [f"{run.variant} at {run.condition}" for run in result.runs]
 
 
 def test_sampled_steps_time_the_layer_as_a_whole_too(experiment):
@@ -112,7 +139,7 @@ def test_a_wrong_result_is_reported_and_not_timed(experiment, monkeypatch):
 
 def test_it_is_refused_before_anything_is_allocated(experiment, monkeypatch):
     monkeypatch.setattr(environment, "available_bytes", lambda device: 10_000_000)
-    monkeypatch.setattr(runner, "Network", None)  # would fail if it were made
+    monkeypatch.setattr(bench, "Network", None)  # would fail if it were made
     with pytest.raises(DoesNotFit, match=r"measuring .*tiny\.json needs 0\.5 GB and the device has 0\.0 GB free"):
         measure(experiment())
 
@@ -134,7 +161,9 @@ def test_networks_side_by_side_count_together(experiment):
 def ticking(monkeypatch):
     """A monotonic clock that moves on by 10 ms whenever someone reads it."""
     reads = count()
-    monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=lambda: next(reads) / 100))
+    clock = SimpleNamespace(monotonic=lambda: next(reads) / 100)
+    for module in (runner, bench):
+        monkeypatch.setattr(module, "time", clock)
 
 
 def test_what_max_seconds_cuts_is_marked_truncated(experiment, ticking):
@@ -421,3 +450,42 @@ def test_what_else_ran_on_the_machine_is_flagged(experiment, monkeypatch):
     monkeypatch.setattr(runner.machine_state, "governor_flag", lambda governor: "The clock is governed.")
     result, _ = measure(experiment())
     assert result.environment["flags"] == ["Others were busy.", "The clock is governed."]
+
+
+def test_variants_on_several_ranks_run_beside_each_other_and_say_what_their_ranks_did(experiment):
+    base = {"kernels": {"attention": False}, "parallel": {"mode": "virtual", "layout": {"tp": 1, "dp": 4, "nodes": 2}}}
+    vary = {"field": "parallel.placement", "values": ["contiguous", "eplb"]}
+    result, _ = measure(experiment(vary, workload={"requests": 6}, **base))
+    first = result.runs[0].steps
+    tokens = [p + d for p, d in zip(first.prefill_tokens, first.decode_tokens, strict=True)]
+    for run in result.runs:
+        assert run.status == "ok"
+        assert [rank.rank for rank in run.steps.ranks] == [0, 1, 2, 3]
+        assert np.sum([rank.assignments for rank in run.steps.ranks], axis=0).tolist() == [2 * 2 * t for t in tokens]
+        for rank in run.steps.ranks:
+            stages = np.sum([us for stage, us in rank.stages_us.items() if "." not in stage], axis=0)
+            assert stages + rank.idle_us == pytest.approx(run.steps.layer_us, abs=0.01)
+        sent = np.array(run.exchange.dispatched_bytes)
+        assert sent.sum() == sum(run.steps.assignments) * 64 * 2  # bfloat16 rows of 64
+        assert np.sum([np.sum(list(rank.bytes.values())) for rank in run.steps.ranks]) == 2 * sent.sum()
+        assert run.exchange.nodes == [0, 0, 1, 1]
+        assert run.notes[0].startswith("Measured compute, modelled network")
+        assert run.origins["dispatch"] == run.origins["layer_us"] == "assumed"  # InfiniBand is from a datasheet
+        assert sum(run.summary.stage_share.values()) == pytest.approx(1)
+        assert 0 < run.summary.idle_share < 1
+    contiguous, eplb = result.runs
+    assert (contiguous.exchange.fitted_to, eplb.exchange.fitted_to) == ("nothing", "first pass")
+    assert eplb.summary.imbalance <= contiguous.summary.imbalance
+
+
+def test_a_layout_that_no_machine_could_hold_is_counted(experiment):
+    parallel = {"mode": "virtual", "layout": {"tp": 1, "dp": 256, "nodes": 32}, "count_only": True}
+    result, _ = measure(experiment(
+        model="deepseek-v3", layers=2, kernels={"attention": False}, parallel=parallel,
+        workload={"requests": 8, "max_batch_tokens": 64}, conditions=[{"concurrency": 8, "prompt_tokens": 6}],
+    ))  # fmt: skip
+    (run,) = result.runs
+    assert len(run.steps.ranks) == 256
+    assert run.exchange.count_only
+    assert set(run.summary.stage_us) == {"dispatch", "combine", "combine.transfer", "idle"}
+    assert "Only counted" in run.notes[0]

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 OPEN_TO_STRANGERS = {"/healthz", "/sign-in/", "/sign-in/x/", "/password/forgotten/", "/password/forgotten/x/x/"}
 TAKES_FORMS_ONLY = {
     "/sign-out/", "/tokens/1/revoke/", "/experiments/new/plan/",
-    *(f"/experiments/1/{action}/" for action in ("cancel", "rerun", "delete", "restore")),
+    *(f"/experiments/1/{action}/" for action in ("cancel", "rerun", "delete", "restore", "next/1")),
     "/history/changes/1/triage/",
     *(f"/schedules/1/{action}/" for action in ("switch", "run", "delete")),
     *(f"/team/1/{action}/" for action in ("role", "link", "shut-out", "take-back")),
@@ -76,9 +76,11 @@ def furnished(member, monkeypatch, tmp_path):
     import_recording([tmp_path / "x.json"])
     night(planned := schedule(member), day(0))
     series.follow(day(1))
+    first, last = row.runs.order_by("position").first(), row.runs.order_by("position").last()
     return {
         "/experiments/1/": row.get_absolute_url(),
         "/machines/1/": row.machine.get_absolute_url(),
+        "/compare/table/": f"/compare/table/?runs={first.pk},{last.pk}",
         "/schedules/1/": f"/schedules/{planned.pk}/",
         "/history/1/": Series.objects.first().get_absolute_url(),
     }

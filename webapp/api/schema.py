@@ -13,8 +13,8 @@ from pydantic.json_schema import models_json_schema
 from webapp.api.problems import CONTENT_TYPE, Problem
 
 POOL = OpenApiParameter("pool", str, description="Whose workers may take it; without it, the default pool.")
-LABEL = OpenApiParameter(
-    "label", str, many=True, description="`key=value`: what was deployed, a mark in the history. May be repeated."
+LABELS = OpenApiParameter(
+    "label", str, many=True, description="A mark in the history, `key=value`; may be given 20 times."
 )
 KEY = OpenApiParameter(
     "Idempotency-Key", str, OpenApiParameter.HEADER,

@@ -33,7 +33,7 @@ from webapp.api.documents import (
 )
 from webapp.api.once import once
 from webapp.api.problems import Refused, problem
-from webapp.api.schema import CURSOR, KEY, LABEL, PAGE_SIZE, POOL, problems
+from webapp.api.schema import CURSOR, KEY, LABELS, PAGE_SIZE, POOL, problems
 from webapp.experiments import deeds, labels, machines, memory, queue
 from webapp.experiments.forms import DescriptionForm
 from webapp.experiments.models import Experiment, Machine, Run, State
@@ -69,7 +69,7 @@ class ExperimentList(APIView):
 
     @extend_schema(
         operation_id="experiments_create",
-        parameters=[POOL, LABEL, KEY],
+        parameters=[POOL, LABELS, KEY],
         request=spec.Experiment,
         responses={
             201: OpenApiResponse(ExperimentDetail, description="Queued."),
@@ -82,10 +82,10 @@ class ExperimentList(APIView):
         pool = request.query_params.get("pool", settings.MOESCOPE_POOL)
         if pool not in (known := machines.pools()):
             raise Refused("pool", not_one_of(pool, known))
+        given = labels.parse(request.query_params.getlist("label"), "label")
 
         def make() -> Experiment:
             asked = spec.parse_experiment(request.body, traces_library())
-            given = labels.parse(request.query_params.getlist("label"), "label")
             memory.check(asked, pool)
             return queue.enqueue(asked, author=member(request), pool=pool, labels=given)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.template.loader import render_to_string
 from django.views.decorators.http import require_http_methods, require_POST
@@ -33,8 +33,20 @@ def rerun(request: HttpRequest, pk: int) -> HttpResponse:
     try:
         return redirect(deeds.queue_again(member(request), row))
     except (SpecError, DoesNotFit) as error:
-        messages.error(request, f"Not queued: {error}.")
-        return redirect(row)
+        return _not_queued(request, row, error)
+
+
+@require_POST
+def try_next(request: HttpRequest, pk: int, place: int) -> HttpResponse:
+    """Queue what the verdict advises at ``place``, on the same pool; what can't run there is refused."""
+    row = visible(pk)
+    advice = ((row.result or {}).get("verdict") or {}).get("advice", [])
+    if place >= len(advice):
+        raise Http404("The verdict gives no such advice.")
+    try:
+        return redirect(deeds.queue_there(member(request), row, advice[place]["experiment"]))
+    except (SpecError, DoesNotFit) as error:
+        return _not_queued(request, row, error)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -69,4 +81,9 @@ def restore(request: HttpRequest, pk: int) -> HttpResponse:
     """Undo a deletion. An experiment that was never deleted is just shown."""
     row = get_object_or_404(Experiment.objects.select_related("author"), pk=pk)
     deeds.restore(member(request), row)
+    return redirect(row)
+
+
+def _not_queued(request: HttpRequest, row: Experiment, error: Exception) -> HttpResponse:
+    messages.error(request, f"Not queued: {error}.")
     return redirect(row)

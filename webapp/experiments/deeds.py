@@ -3,7 +3,8 @@ its line in the audit list. Each raises `PermissionDenied`, in a sentence, for w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from django.db import transaction
 
@@ -23,7 +24,12 @@ def queue_again(by: User, row: Experiment) -> Experiment:
         table = Asked.model_validate(row.document)
         memory.check_kernels(table, row.pool)
         return queue.enqueue_kernels(table, author=by, pool=row.pool, tags=row.tags)
-    asked = spec.Experiment.model_validate(row.document, context=traces_library())
+    return queue_there(by, row, row.document)
+
+
+def queue_there(by: User, row: Experiment, document: Mapping[str, Any]) -> Experiment:
+    """``document`` in the pool and with the tags of ``row``. Raises `SpecError` or `DoesNotFit` for what can't run."""
+    asked = spec.Experiment.model_validate(document, context=traces_library())
     memory.check(asked, row.pool)
     return queue.enqueue(asked, author=by, pool=row.pool, tags=row.tags)
 

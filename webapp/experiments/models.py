@@ -194,6 +194,7 @@ class Run(models.Model):
     choices = models.JSONField(default=list)
     refused = models.JSONField(default=dict)
     graphs = models.JSONField(null=True)
+    exchange = models.JSONField(null=True)
 
     class Meta:
         ordering = ("experiment", "position")

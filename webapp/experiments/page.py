@@ -7,13 +7,27 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from django.db.models import Count, Q
+from django.db.models import Count, Q, prefetch_related_objects
 from django.utils import timezone
 
 from bench_worker import result
 from bench_worker.strategies import NON_CAUSAL
 from bench_worker.workload.generators import GENERATORS
-from webapp.experiments import export, fingerprints, kernel_page, kernels, latency, machines, present, routing, sweep
+from webapp.experiments import (
+    compare_page,
+    export,
+    fingerprints,
+    kernel_page,
+    kernels,
+    latency,
+    layout_drawing,
+    machines,
+    present,
+    rank_page,
+    routing,
+    sweep,
+    verdicts,
+)  # fmt: skip
 from webapp.experiments.models import HELD, Experiment, Kind, Machine, State
 from webapp.ui import heat
 
@@ -130,13 +144,16 @@ def head(row: Experiment) -> dict[str, Any]:
 class Shown(NamedTuple):
     """What of an experiment its page shows, as the address names it, known or not: the position of the ``run`` whose
     steps and requests, the ``corner`` whose latencies and routing, the latency ``behind`` whose p95 the slow steps, the
-    latency ``against`` which throughput is drawn, and the ``metric`` of the heat map."""
+    latency ``against`` which throughput is drawn, the ``metric`` of the heat map, the number of the ``step`` whose
+    ranks, and that of a run of the variant that is the ``base`` of comparison."""
 
     run: str = ""
     corner: str = ""
     behind: str = ""
     against: str = ""
     metric: str = ""
+    step: str = ""
+    base: str = ""
 
 
 def detail(row: Experiment, shown: Shown) -> dict[str, Any]:
@@ -161,7 +178,10 @@ def detail(row: Experiment, shown: Shown) -> dict[str, Any]:
         "non_causal_why": NON_CAUSAL,
     }
     if row.state == State.DONE:
-        return context | _done(row, shown, non_causal) | _compared(row, varied, corners, shown.corner)
+        compared = compare_page.of_experiment(row, varied, shown.base)
+        context |= compared | _done(row, shown, non_causal, compared["baseline"])
+        return context | _at_corner(row, varied, corners, shown.corner)
+    context["layout"] = layout_drawing.asked(row.document)
     if row.state == State.QUEUED:
         return context
     runs = present.seen(row.plan, row.so_far)
@@ -203,7 +223,7 @@ def recordings(row: Experiment) -> list[str]:
     return sorted({name for name in asked if name is not None})
 
 
-def _done(row: Experiment, shown: Shown, non_causal: Container[str]) -> dict[str, Any]:
+def _done(row: Experiment, shown: Shown, non_causal: Container[str], baseline: str) -> dict[str, Any]:
     runs = list(row.runs.defer("requests", "expert_assignments", "routing", "fit"))
     seen = present.seen(row.plan, ({name: getattr(run, name) for name in present.SEEN} for run in runs))
     environment = _environment(row)
@@ -211,14 +231,16 @@ def _done(row: Experiment, shown: Shown, non_causal: Container[str]) -> dict[str
         "flags": environment.get("flags", []),
         "kernels": kernels.section([{name: getattr(run, name) for name in kernels.READ} for run in runs], environment),
         "runs": list(zip(runs, seen, strict=True)),
-        "matrix": present.matrix(row.plan, seen),
-        "bars": present.bars(seen, non_causal),
+        "bars": present.bars(seen, non_causal, baseline),
+        "costs": verdicts.COSTS,
+        "verdict": verdicts.section(row.result or {}, [(run.variant, run.condition) for run in runs]),
         "sweep": sweep.section(row.document, row.plan, seen, shown.against, shown.metric),
     }
     timed = [run for run in runs if run.summary is not None]
     if not timed:
         return context
     run = next((run for run in timed if shown.run == str(run.position)), timed[0])
+    prefetch_related_objects([run], rank_page.first_rank())
     steps = export.steps_of(run)
     assert steps is not None
     summary, scale = result.Summary.model_validate(run.summary), result.Scale.model_validate(run.scale)
@@ -235,10 +257,11 @@ def _done(row: Experiment, shown: Shown, non_causal: Container[str]) -> dict[str
         "requests": requests and present.first_requests(requests),
         "num_requests": requests and len(requests.e2e_ms),
         "behind": latency.behind(summary, steps, scale, shown.behind),
+        "ranks": rank_page.of_run(run, summary, steps, shown.step) if run.exchange else None,
     }
 
 
-def _compared(row: Experiment, variants: list[str], corners: list[str], corner: str) -> dict[str, Any]:
+def _at_corner(row: Experiment, variants: list[str], corners: list[str], corner: str) -> dict[str, Any]:
     """What users feel and how tokens were routed: of all variants at ``corner``, or at the last one, the busiest where
     experimenters go up; of a single variant, at all corners."""
     chosen, by_corner = corner if corner in corners else corners[-1], len(variants) == 1

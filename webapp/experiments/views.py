@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from django.conf import settings
@@ -92,12 +94,21 @@ def plan(request: HttpRequest) -> HttpResponse:
     return render(request, "experiments/new.html#plan", context)
 
 
-@require_safe
+@require_http_methods(["GET", "HEAD", "POST"])
 @part_of_its_page
 def capacity(request: HttpRequest) -> HttpResponse:
-    """Will it fit: no run is needed. The address holds the question."""
-    form = sizing.SizingForm(request.GET.dict())
-    context = {"form": form, "answer": form.answer(), "most": devices.MOST}
+    """Will it fit: no run is needed. The address holds the question, but for a config.json, ``?as=config``, which is
+    posted."""
+    if request.GET.get("as") != "config":
+        return _sized(request, sizing.SizingForm(request.GET.dict()))
+    with TemporaryDirectory(prefix="moescope-config-") as folder:
+        form = sizing.OwnModelForm(request.POST.dict(), Path(folder), asks=request.method == "POST")
+        return _sized(request, form)
+
+
+def _sized(request: HttpRequest, form: sizing.SizingForm) -> HttpResponse:
+    own = isinstance(form, sizing.OwnModelForm)
+    context = {"form": form, "own": own, "answer": form.answer(), "most": devices.MOST}
     return render(request, _or_part(request, "experiments/capacity.html", "answer"), context)
 
 
@@ -148,7 +159,7 @@ def result(request: HttpRequest, pk: int) -> HttpResponse:
     measured = export.result_of(visible(pk))
     if measured is None:
         raise Http404("This experiment has no result.")
-    return _download(export.as_json(measured), f"result-{pk}.json")
+    return download(export.as_json(measured), f"result-{pk}.json")
 
 
 @require_safe
@@ -157,7 +168,7 @@ def document(request: HttpRequest, pk: int) -> HttpResponse:
     row = visible(pk)
     if row.kind != Kind.EXPERIMENT:
         raise Http404("The measuring program reads no file for this.")
-    return _download(export.experiment_json(row), f"experiment-{pk}.json")
+    return download(export.experiment_json(row), f"experiment-{pk}.json")
 
 
 def visible(pk: int) -> Experiment:
@@ -234,7 +245,6 @@ def _switched(
     return form or posted
 
 
-def _download(data: bytes, name: str) -> HttpResponse:
-    return HttpResponse(
-        data, content_type="application/json", headers={"Content-Disposition": f'attachment; filename="{name}"'}
-    )
+def download(data: bytes, name: str, kind: str = "application/json") -> HttpResponse:
+    """``data`` as a file called ``name``."""
+    return HttpResponse(data, content_type=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'})

@@ -38,10 +38,21 @@ def measuring(author: Any, finished: int = 1, **changes: Any) -> Experiment:
     return row
 
 
-def done(author: Any, wrong: frozenset[str] = frozenset(), **changes: Any) -> Experiment:
+def done(author: Any, wrong: frozenset[str] = frozenset(), num_steps: int = 5, **changes: Any) -> Experiment:
     row = run(author, **changes)
     queue.begin_ingest(queue.fence_of(row))
-    ingest.ingest(queue.fence_of(row), make.result(make.experiment(**changes), wrong=wrong), row.machine)
+    ingest.ingest(queue.fence_of(row), make.result(make.experiment(**changes), num_steps, wrong), row.machine)
+    row.refresh_from_db()
+    return row
+
+
+def on_ranks(author: Any, nodes: list[int], **changes: Any) -> Experiment:
+    """A finished experiment whose runs had as many ranks as there are ``nodes``."""
+    row = run(author)
+    queue.begin_ingest(queue.fence_of(row))
+    measured = make.result(make.experiment())
+    spread = [make.on_ranks(found, nodes, **changes) for found in measured.runs]
+    ingest.ingest(queue.fence_of(row), measured.model_copy(update={"runs": spread}), row.machine)
     row.refresh_from_db()
     return row
 

@@ -10,7 +10,7 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
-        ('experiments', '0006_kinds'),
+        ('experiments', '0008_labels'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

@@ -34,8 +34,7 @@ class Server(NamedTuple):
 
     def queue(self, document: bytes, pool: str | None, labels: Mapping[str, str]) -> dict[str, Any]:
         """The queued experiment. Sent again after a lost answer, it is still queued once."""
-        asked = [("pool", pool)] if pool else []
-        asked += [("label", f"{key}={value}") for key, value in labels.items()]
+        asked = [*([("pool", pool)] if pool else []), *(("label", f"{key}={value}") for key, value in labels.items())]
         query = f"?{urllib.parse.urlencode(asked)}" if asked else ""
         headers = {"Idempotency-Key": uuid4().hex, "Content-Type": "application/json"}
         return self._json("POST", f"experiments/{query}", document, headers)

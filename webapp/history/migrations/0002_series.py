@@ -9,7 +9,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('experiments', '0007_labels'),
+        ('experiments', '0008_labels'),
         ('history', '0001_schedules'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]

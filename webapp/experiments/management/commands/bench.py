@@ -51,7 +51,10 @@ class Command(QueueingCommand):
         summary: Path | None,
         **options: Any,
     ) -> None:
-        given = _labels(label)
+        try:
+            given = queue.labels_here() | labels.parse(label, "--label")
+        except SpecError as error:
+            raise CommandError(str(error), returncode=BAD_EXPERIMENT) from None
         wait = wait or out is not None or fail_on is not None or summary is not None
         if server is not None:
             result = self._elsewhere(_server(server, token), file, given, pool, wait, out, summary)
@@ -119,14 +122,6 @@ class Command(QueueingCommand):
             if line != said:
                 self.stderr.write(said := line)
         return now
-
-
-def _labels(texts: list[str]) -> dict[str, str]:
-    """Those of the environment, and those of the command, which win."""
-    try:
-        return queue.labels_here() | labels.parse(texts, "--label")
-    except SpecError as error:
-        raise CommandError(str(error), returncode=BAD_EXPERIMENT) from None
 
 
 def _server(address: str, token: str | None) -> Server:

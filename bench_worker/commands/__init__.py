@@ -1,0 +1,1 @@
+"""The commands of ``python -m bench_worker``, one module for each kind."""
