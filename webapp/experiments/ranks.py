@@ -73,7 +73,8 @@ class Judgement(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """Memory that redundant experts take on each rank, and what it could hold instead."""
+    """Memory that redundant experts take on each rank, and the tokens whose KV cache it could hold there instead; None
+    where tokens have none."""
 
     copies: int
     bytes: int
@@ -221,7 +222,7 @@ def _network(name: str | None) -> str | None:
 def _waiting(idle_us: np.ndarray, span_us: float) -> str:
     slowest, first = int(idle_us.argmin()), int(idle_us.argmax())
     longest = float(idle_us[first])
-    if longest < 0.01 * span_us:
+    if longest <= 0.01 * span_us:
         return "The ranks end together: none waits for long."
     mean, span, most = (
         formatting.duration_us(us) for us in (float(np.delete(idle_us, slowest).mean()), span_us, longest)

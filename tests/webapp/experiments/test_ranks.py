@@ -62,6 +62,17 @@ def test_ranks_that_end_together_wait_for_none() -> None:
     assert section(run).waiting == "The ranks end together: none waits for long."
 
 
+def test_a_step_that_takes_no_time_has_nobody_who_waits() -> None:
+    run = measured()
+    assert run.steps is not None
+    for rank in run.steps.ranks:
+        rank.idle_us[:] = [0.0] * 5
+    run.steps.layer_us[:] = [0.0] * 5
+    found = section(run)
+    assert found.waiting == "The ranks end together: none waits for long."
+    assert [link.share for link in found.links] == [0, 0]
+
+
 def test_the_load_of_a_rank_is_told_against_the_mean() -> None:
     """1, 2, 3 and 4 assignments in each of five steps."""
     found = section(measured())
