@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from bench_worker.kernel_report import Table
 from bench_worker.result import Run, Summary
 from bench_worker.strategies import STRATEGIES
+from webapp.experiments.present import NETWORKS
 from webapp.ui.formatting import duration_us, percent
 
 
@@ -19,6 +20,8 @@ def answer(runs: Sequence[Run]) -> str:
     sentences = [_speed(timed), _stage(timed)]
     if len(timed) < len(runs):
         sentences.append(f"{len(runs) - len(timed)} of {len(runs)} runs gave a wrong result and have no times.")
+    origins = dict.fromkeys(run.origins.get("step_us", "") for run, _ in timed)
+    sentences += [f"{NETWORKS[origin][1].capitalize()}." for origin in origins if origin in NETWORKS]
     return " ".join(sentences)
 
 
