@@ -13,7 +13,7 @@ import pytest
 
 from bench_worker.errors import SpecError, Unavailable
 from bench_worker.parallel import launch, trail
-from bench_worker.parallel.world import Place, refuse_more_ranks_than_devices
+from bench_worker.parallel.world import Place, place_of_this_process, refuse_more_ranks_than_devices
 from bench_worker.result import Result
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -109,22 +109,15 @@ def gone(ranks):
     return not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in ranks.values())
 
 
-def test_a_rank_that_dies_ends_the_run_with_its_name_and_last_stage(measuring):
+@pytest.mark.parametrize(
+    ("hit", "how"), [(signal.SIGKILL, "was killed (SIGKILL)"), (signal.SIGSTOP, "hangs")], ids=["dies", "hangs"]
+)
+def test_a_rank_that_dies_or_hangs_ends_the_run_with_its_name_and_last_stage(measuring, hit, how):
     program, ranks = measuring
-    os.kill(ranks[1], signal.SIGKILL)
+    os.kill(ranks[1], hit)
     (message,) = rest_of(program)
-    assert message.startswith("Rank 1 was killed (SIGKILL): its last sign was ")
-    assert " of step " in message
-    assert program.returncode == 1
-    assert gone(ranks)
-
-
-def test_a_rank_that_hangs_ends_the_run_with_its_name_and_last_stage(measuring):
-    program, ranks = measuring
-    os.kill(ranks[1], signal.SIGSTOP)
-    (message,) = rest_of(program)
-    assert message.startswith("Rank 1 hangs: its last sign was ")
-    assert " of step " in message
+    assert message.startswith(f"Rank 1 {how}: its last sign was ")
+    assert " step " in message  # "permute.pack of step 3", or "step 4" at its very beginning
     assert program.returncode == 1
     assert gone(ranks)
 
@@ -218,10 +211,12 @@ def test_an_address_needs_a_host_and_a_port(text):
 
 
 def test_a_place_is_what_the_launcher_tells(monkeypatch):
-    from bench_worker.parallel.world import place_of_this_process
-
     monkeypatch.delenv("RANK", raising=False)
     assert place_of_this_process() is None
-    for name, value in {"RANK": 3, "WORLD_SIZE": 4, "LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": 2}.items():
+    for name, value in {"RANK": 3, "WORLD_SIZE": 4, "LOCAL_RANK": 1}.items():
         monkeypatch.setenv(name, str(value))
-    assert place_of_this_process() == Place(rank=3, size=4, local_rank=1, local_size=2)
+    for size in ("LOCAL_WORLD_SIZE", "LOCAL_SIZE"):  # torchrun's name, and DeepSpeed's
+        monkeypatch.setenv(size, "2")
+        assert place_of_this_process() == Place(rank=3, size=4, local_rank=1, local_size=2)
+        monkeypatch.delenv(size)
+    assert place_of_this_process().local_size == 4
