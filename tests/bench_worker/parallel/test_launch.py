@@ -35,7 +35,7 @@ def experiment_file(tiny_config, tmp_path):
         path.write_text(json.dumps({
             "base": {
                 "model": str(tiny_config), "layers": 2, "parallel": several,
-                "kernels": {"attention": False, "dtype": "float32"},
+                "kernels": {"dtype": "float32"},
                 "workload": {"requests": requests, "prompt_tokens": 5, "output_tokens": 4, "concurrency": 2},
             },
             "measure": {"warmup_steps": 1},
@@ -69,6 +69,7 @@ def test_a_file_with_real_ranks_starts_them_and_the_first_writes_the_result(expe
     assert run.exchange.network == run.origins["dispatch"] == "measured"
     assert run.exchange.clock_offsets_us == []  # one kernel gives both the time
     assert run.clock.sampled_steps > 0
+    assert len(run.requests.ttft_ms) == 4
 
 
 @pytest.fixture
