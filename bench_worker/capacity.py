@@ -141,19 +141,20 @@ def fit_measurement(
     model, layers = models.load(spec.model, allow_paths=True), spec.layers
     size = DTYPE_BYTES[spec.kernels.dtype]
     work, kinds, layout = spec.workload, model.attention_layers, spec.parallel.layout
+    held = 0 if spec.parallel.count_only else layers
     weights = {
-        "shared_experts": layers * model.shared_parameters,
-        "router": layers * model.router_parameters,
+        "shared_experts": held * model.shared_parameters,
+        "router": held * model.router_parameters,
     }
     tokens = max(CHECK_TOKENS, min(work.max_batch_tokens, work.concurrency * tokens_per_sequence))
     steps = ceil((prompt_tokens or work.requests * tokens_per_sequence) / tokens)
     kernels = kept_kernels_bytes(spec, model, tokens, steps=steps, tokens_per_sequence=tokens_per_sequence)
     rows, selection = _routed(spec, model, tokens)
+    processes = layout.tp * layout.dp if spec.parallel.mode == "distributed" else 1
     if spec.parallel.count_only:
         rows = 0
     exchanged = 0 if spec.parallel.mode == "single" else 3 * model.hidden
     buffers = tokens * model.hidden + rows * (2 * model.hidden + 3 * model.expert_intermediate + exchanged)
-    processes = layout.tp * layout.dp if spec.parallel.mode == "distributed" else 1
     caches, state = 0, 0
     if spec.kernels.attention:
         weights |= {
@@ -168,6 +169,8 @@ def fit_measurement(
             buffers += tokens_per_sequence * model.attention.expanded_values
         caches = layers * sum(kind != "linear" for kind in kinds)
         state = layers * _state_bytes(model, size)
+    weights = {part: processes * count for part, count in weights.items()}  # each process holds all but its experts
+    caches, state = processes * caches, processes * state
     kv_token = caches * model.attention.kv_values() * size
     return _fit(
         spec,

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -22,20 +22,22 @@ from bench_worker.workload.schedule import Batch, Limits, OpenLoop, closed_loop
 
 
 class NetworkKey(NamedTuple):
-    """What two variants must have in common to share weights. ``experts``: all of a layer's are held, and not only
-    those of one rank."""
+    """What two variants must have in common to share weights. ``held``: all of a layer's, only the experts of one rank,
+    or nothing."""
 
     model: str
     layers: int
     dtype: str
     seed: int
     attention: bool
-    experts: bool = True
+    held: Literal["layers", "rank", "nothing"] = "layers"
 
 
 def network_key(spec: Spec) -> NetworkKey:
-    held = spec.parallel.mode != "distributed" and not spec.parallel.count_only
-    return NetworkKey(spec.model, spec.layers, spec.kernels.dtype, spec.workload.seed, spec.kernels.attention, held)
+    key = NetworkKey(spec.model, spec.layers, spec.kernels.dtype, spec.workload.seed, spec.kernels.attention)
+    if spec.parallel.count_only:
+        return key._replace(held="nothing")
+    return key._replace(held="rank") if spec.parallel.mode == "distributed" else key
 
 
 @dataclass(frozen=True)
