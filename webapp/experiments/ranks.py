@@ -17,7 +17,7 @@ from bench_worker.result import LAYER_STAGES, Exchange, Summary
 from bench_worker.spec import Spec
 from webapp.experiments import rank_charts
 from webapp.experiments.layout_drawing import Drawing, drawing
-from webapp.experiments.present import NETWORKS
+from webapp.experiments.origins import NETWORKS
 from webapp.ui import formatting, heat
 from webapp.ui.pictures import Piece
 
@@ -26,6 +26,8 @@ IDLE, ASSIGNMENTS = "idle_us", "assignments"
 BYTES = {domain: f"bytes.{domain}" for domain in DOMAINS}
 #: Read whole, of every rank. Of the stages only the chosen step is read: there are too many.
 WHOLE = (IDLE, ASSIGNMENTS, *BYTES.values())
+#: A MoE layer and, where it was measured, the attention before it.
+STAGES = ("attention", *LAYER_STAGES)
 #: The table of more ranks than this is folded, and the matrix has one of the nodes instead.
 TABLED = 16
 DOMAIN_WORDS = {"local": "on the rank itself", "intra_node": "inside the node", "inter_node": "between nodes"}
@@ -33,7 +35,7 @@ DOMAIN_WORDS = {"local": "on the rank itself", "intra_node": "inside the node", 
 
 class Columns(NamedTuple):
     """What a run's ranks did: ``idle_us`` and ``assignments`` [R, S]; ``bytes`` [R, S] by domain; ``span_us`` [S], the
-    time of a layer; ``steps`` [S], their numbers."""
+    time of a layer with what it waits; ``steps`` [S], their numbers."""
 
     steps: list[int]
     span_us: np.ndarray
@@ -149,8 +151,8 @@ def section(
     place: int,
     stages_us: Mapping[str, Sequence[float]],
 ) -> Ranks:
-    """``stages_us``: [R] of each stage of a MoE layer in the step at ``place``."""
-    stages = [stage for stage in LAYER_STAGES if any(stages_us.get(stage, ()))]
+    """``stages_us``: [R] of each of `STAGES` in the step at ``place``."""
+    stages = [stage for stage in STAGES if any(stages_us.get(stage, ()))]
     load = columns.assignments.sum(axis=1)
     of_mean = load / max(load.mean(), 1e-9)
     sent = {domain: columns.bytes[domain].sum(axis=1) for domain in DOMAINS}
