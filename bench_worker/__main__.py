@@ -44,6 +44,9 @@ def parser() -> argparse.ArgumentParser:
 
     run = command("run", run_command, "Measure an experiment file and write its result.")
     run.add_argument("--out", type=Path, metavar="RESULT", help="where the result goes; standard output without it")
+    run.add_argument("--nnodes", type=int, default=1, metavar="N", help="distributed: hosts that take part")
+    run.add_argument("--node-rank", type=int, default=0, metavar="I", help="which of them this is, from 0")
+    run.add_argument("--rdzv", metavar="HOST:PORT", help="where they meet: a free port of host 0")
     run.add_argument("--stop-on-eof", action="store_true", help="cancel when standard input closes")
     fit = command("fit", fit_command, "Say what an experiment needs to be deployed, and to be measured here.")
     fit.add_argument("--device", metavar="NAME", help=f"deployed on this one instead: {', '.join(devices.DEVICES)}")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from bench_worker import models
 from bench_worker.errors import SpecError
-from bench_worker.result import Advice, Cost, Run
+from bench_worker.findings import Advice, Cost
+from bench_worker.result import Run
 from bench_worker.spec import Experiment, Library
 
 __all__ = ["NAMES", "advise"]
@@ -45,14 +46,13 @@ class Idea(NamedTuple):
 def advise(run: Run, shares: Mapping[Cost, float]) -> list[Advice]:
     """The ideas against the largest shares that this version can measure, the largest first."""
     found: dict[str, Advice] = {}
-    for cost in sorted(shares, key=lambda cost: shares[cost], reverse=True):
-        for idea in IDEAS[cost](run) if shares[cost] >= LEAST_SHARE else ():
-            because = idea.because or f"{_cost(cost, run)} is {shares[cost]:.0%}"
-            document = _document(run, idea, because)
-            if idea.field not in found and document is not None:
-                found[idea.field] = Advice(
-                    sentence=f"{idea.words}: {because}", field=idea.field, experiment=document
-                )  # fmt: skip
+    worth = [cost for cost in IDEAS if shares[cost] >= LEAST_SHARE]
+    ideas = [(cost, idea) for cost in sorted(worth, key=lambda cost: -shares[cost]) for idea in IDEAS[cost](run)]
+    for cost, idea in ideas:
+        sentence = f"{idea.words}: {idea.because or f'{_cost(cost, run)} is {shares[cost]:.0%}'}"
+        document = _document(run, idea, sentence)
+        if idea.field not in found and document is not None:
+            found[idea.field] = Advice(sentence=sentence, field=idea.field, experiment=document)
     return list(found.values())[:MOST_ADVICE]
 
 
@@ -63,7 +63,7 @@ def _cost(cost: Cost, run: Run) -> str:
     return f"{NAMES[cost]} ({run.exchange.network} network)"
 
 
-def _document(run: Run, idea: Idea, because: str) -> dict[str, Any] | None:
+def _document(run: Run, idea: Idea, title: str) -> dict[str, Any] | None:
     """The experiment that holds the run against ``idea``; None where this version can't run it."""
     group, _, leaf = idea.field.partition(".")
     now: Any = run.spec.model_dump(mode="json")
@@ -71,7 +71,7 @@ def _document(run: Run, idea: Idea, because: str) -> dict[str, Any] | None:
         now = now[name]
     document: dict[str, Any] = {
         "schema": 1,
-        "title": f"{idea.words}: {because}",
+        "title": title,
         "base": run.spec.model_dump(mode="json", exclude_defaults=True),
     }
     if group == "workload":
@@ -114,9 +114,10 @@ def _for_waiting(run: Run) -> Iterator[Idea]:
         yield Idea(
             "parallel.placement", "eplb", f"placement eplb{f' with {copies} redundant experts' if copies else ''}"
         )
-    ranks = parallel.layout.tp * parallel.layout.dp
-    more = copies + ranks * -(-REDUNDANT // ranks)
-    yield Idea("parallel.redundant_experts", more, f"placement {parallel.placement} with {more} redundant experts")
+    else:
+        ranks = parallel.layout.tp * parallel.layout.dp
+        more = copies + ranks * -(-REDUNDANT // ranks)
+        yield Idea("parallel.redundant_experts", more, f"placement eplb with {more} redundant experts")
     if run.spec.routing.strategy != "balanced":
         yield Idea("routing.strategy", "balanced", f"balanced routing{OTHER_EXPERTS}")
 
@@ -128,16 +129,10 @@ def _for_overhead(run: Run) -> Iterator[Idea]:
     yield from _more_in_flight(run)
 
 
-def _for_attention(run: Run) -> Iterator[Idea]:
-    layout = run.spec.parallel.layout
-    if layout.dp == 1:
-        wider = {"tp": 2 * layout.tp, "dp": 1, "nodes": layout.nodes}
-        yield Idea("parallel.layout", wider, f"TP {2 * layout.tp} divides the heads")
-
-
-IDEAS = {
+#: By cost; no change of the MoE layers touches the attention.
+IDEAS: dict[Cost, Callable[[Run], Iterator[Idea]]] = {
     "weights": _for_weights, "compute": _for_compute, "communication": _for_communication, "waiting": _for_waiting,
-    "overhead": _for_overhead, "attention": _for_attention,
+    "overhead": _for_overhead,
 }  # fmt: skip
 
 

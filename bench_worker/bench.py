@@ -15,17 +15,25 @@ from bench_worker import capacity, models, recording
 from bench_worker.ceilings import Ceilings
 from bench_worker.meter import WHOLE_CLOCK_EVERY, Meter
 from bench_worker.network import Network
+from bench_worker.parallel.build import build
+from bench_worker.parallel.counting import CountingVariant
+from bench_worker.parallel.meter import measure as measure_ranks
+from bench_worker.parallel.report import add_ranks
+from bench_worker.parallel.variant import ParallelVariant
+from bench_worker.parallel.world import Alone, World
 from bench_worker.planning import Condition, NetworkKey, network_key
 from bench_worker.recording import RunRecord
 from bench_worker.result import Check, FitKind, Run
 from bench_worker.scaling import model_step_us
 from bench_worker.spec import Measure, PlannedRun
-from bench_worker.step_input import StepSource
-from bench_worker.step_layout import Slots
+from bench_worker.step_input import StepInput, StepSource
+from bench_worker.step_layout import Slots, StepLayout
 from bench_worker.tuning import choices_note, tune
 from bench_worker.variant import Variant
 from bench_worker.workload.recordings import Recording
 from bench_worker.workload.schedule import Batch
+
+AnyVariant = Variant | ParallelVariant | CountingVariant
 
 #: Warm-up steps are taken from this many first steps of the schedule.
 WARMUP_HORIZON = 1000
@@ -44,7 +52,10 @@ class Report(Protocol):
 
 
 class Bench:
-    """Networks and variants, which live as long as the experiment, and the loop that measures a condition."""
+    """Networks and variants, which live as long as the experiment, and the loop that measures a condition.
+
+    ``crew``: the processes that measure together. All of them do the same, and stop at the same step.
+    """
 
     def __init__(
         self,
@@ -55,12 +66,13 @@ class Bench:
         allow_paths: bool,
         plan: Measure,
         recordings: Mapping[str, Recording],
+        crew: Alone | World,
     ) -> None:
         self.device, self.available, self.threads = device, available, torch.get_num_threads()
         self.report, self.stop, self.allow_paths, self.plan = report, stop, allow_paths, plan
-        self.recordings = recordings
+        self.recordings, self.crew = recordings, crew
         self.networks: dict[NetworkKey, Network] = {}
-        self.variants: dict[str, Variant] = {}
+        self.variants: dict[str, AnyVariant] = {}
         self.checks: dict[str, Check] = {}
         #: By number of threads.
         self.ceilings: dict[int, Ceilings] = {}
@@ -76,16 +88,22 @@ class Bench:
             key = network_key(run.spec)
             if key not in self.networks:
                 model = models.load(run.spec.model, allow_paths=self.allow_paths)
-                self.networks[key] = Network(model, key, self.device)
-            variant = self.variants[run.variant] = Variant(run.spec, self.networks[key])
+                self.networks[key] = Network(model, key, self.device, self.crew.sign)
+            variant = self.variants[run.variant] = self._variant(run, conditions)
             self._use_threads(run)
             variant.warm()
             self._tell("check", place, len(planned), run)
             check = self.checks[run.variant] = variant.check()
-            if run.spec.kernels.experts == "auto" and check.passed:
+            if run.spec.kernels.experts == "auto" and check.passed and isinstance(variant, Variant):
                 self._tell("tune", place, len(planned), run)
                 sizes = (batch.tokens for condition in conditions for batch in condition.batches)
                 tune(variant, sizes, self.recordings)
+
+    def _variant(self, run: PlannedRun, conditions: list[Condition]) -> AnyVariant:
+        network = self.networks[network_key(run.spec)]
+        if run.spec.parallel.mode == "single":
+            return Variant(run.spec, network)
+        return build(run.spec, network, conditions, self.recordings, self.crew.sign)
 
     def measure(self, condition: Condition, deadline: float) -> list[Run]:
         """The runs of ``condition``. A variant that failed its check gets no times; what ``deadline`` (on the monotonic
@@ -95,7 +113,7 @@ class Bench:
             network.make_room(condition.concurrency, condition.longest)
         for run in right:
             self.variants[run.variant].reserve(condition.most_tokens)
-        self.meter.begin_condition(self.variants.values())
+        self.meter.begin_condition(v for v in self.variants.values() if isinstance(v, Variant))
         records = {run.variant: RunRecord() for run in right}
         self._warm_up(condition, right, deadline)
         gc.collect()
@@ -117,14 +135,18 @@ class Bench:
         source = StepSource(condition.seed, self.plan.repeats, self.recordings)
         slots = Slots(condition.concurrency)
         for index, batch in enumerate(horizon if wanted else []):
-            if time.monotonic() > deadline:
+            if self._past(deadline):
                 return
             layout = slots.layout(batch, self.device)
             for run in planned if index in wanted else []:
                 self._tell("warmup", index, len(horizon), run)
                 variant = self.variants[run.variant]
                 self._use_threads(run)
-                self.meter.discard(variant, source.make(variant.network, run.spec.load, index, layout))
+                inputs = _inputs(source, variant, index, layout)
+                if isinstance(variant, Variant):
+                    self.meter.discard(variant, inputs)
+                else:
+                    variant.run(inputs)
 
     def _pass(
         self,
@@ -140,15 +162,15 @@ class Bench:
         slots = Slots(condition.concurrency)
         measured = 0
         for index, batch in enumerate(condition.batches):
-            if time.monotonic() > deadline:
+            if self._past(deadline):
                 break
             layout = slots.layout(batch, self.device)
             for place in order(index, len(planned)):
                 run = planned[place]
                 variant = self.variants[run.variant]
                 self._use_threads(run)
-                inputs = source.make(variant.network, run.spec.load, index, layout)
-                self.meter.measure(variant, inputs, records[run.variant], index, batch)
+                inputs = _inputs(source, variant, index, layout)
+                self._measure(variant, inputs, records[run.variant], index, batch)
                 self.done += 1
                 self._tell("measure", self.done, self.total, run)
             measured += 1
@@ -183,16 +205,22 @@ class Bench:
         self._use_threads(run)
         while not cut and (step := loop.next(now_us)) is not None:
             layout = slots.layout(step.batch, self.device)
-            inputs = source.make(variant.network, run.spec.load, len(batches), layout)
-            self.meter.measure(variant, inputs, record, len(batches), step.batch)
+            inputs = _inputs(source, variant, len(batches), layout)
+            self._measure(variant, inputs, record, len(batches), step.batch)
             batches.append(step.batch)
             start_us.append(step.start_us)
             now_us = step.start_us + model_step_us(record.steps[-1].times_us, variant.network.model, run.spec.layers)
             self.done = before + loop.finished
             self._tell("measure", self.done, self.total, run)
-            cut = time.monotonic() > deadline
+            cut = self._past(deadline)
         self.done = before + condition.units
         record.end_pass(batches, loop.finished < condition.units, start_us, condition.arrival_us())
+
+    def _measure(self, variant: AnyVariant, inputs: StepInput, record: RunRecord, index: int, batch: Batch) -> None:
+        if isinstance(variant, Variant):
+            self.meter.measure(variant, inputs, record, index, batch)
+        else:
+            measure_ranks(variant, inputs, record, index, batch)
 
     def _result(self, planned: PlannedRun, condition: Condition, record: RunRecord | None) -> Run:
         model = self.variants[planned.variant].network.model
@@ -200,7 +228,8 @@ class Bench:
             "deployment": capacity.fit(planned.spec, None, tokens_per_sequence=condition.longest),
             "measurement": condition.fit(planned.spec, self.available),
         }
-        kept = self.ceilings[planned.spec.kernels.threads or self.threads]
+        single = isinstance(self.variants[planned.variant], Variant)  # the work of a stage is known for one rank only
+        kept = self.ceilings.get(planned.spec.kernels.threads or self.threads) if single else None
         recorded = self.recordings.get(planned.spec.load.recording or "")
         run = recording.run(
             planned, model, self.checks[planned.variant], fit, condition.longest, record, kept, recorded
@@ -209,6 +238,8 @@ class Bench:
         run.choices, run.refused = variant.choices, variant.refused
         if variant.choices:
             run.notes.append(choices_note(variant.choices))
+        if not isinstance(variant, Variant):
+            add_ranks(run, variant, record)
         return run
 
     def _use_threads(self, planned: PlannedRun) -> None:
@@ -217,10 +248,14 @@ class Bench:
             torch.set_num_threads(threads)
             torch.zeros(1 << 20).add_(1)  # the first parallel work makes the threads: not inside a step's clock
 
+    def _past(self, deadline: float) -> bool:
+        return self.crew.agree(time.monotonic() > deadline)
+
     def _tell(self, phase: str, done: int, total: int, planned: PlannedRun) -> None:
         """Report, and leave if asked to."""
-        if self.stop():
+        if self.crew.agree(self.stop()):
             raise Canceled
+        self.crew.phase(f"step {done + 1}" if phase == "measure" else phase)
         self.report.progress(phase, done, total, planned.variant, planned.condition)
 
 
@@ -229,3 +264,9 @@ def order(step: int, variants: int) -> list[int]:
     which it moves on by one more where the sampled steps would always start with the same variant."""
     turn = step + step // math.lcm(WHOLE_CLOCK_EVERY, max(1, variants))
     return [(turn + place) % variants for place in range(variants)]
+
+
+def _inputs(source: StepSource, variant: AnyVariant, index: int, layout: StepLayout) -> StepInput:
+    """On several ranks an executed layer stands for one of the model's, since its experts are placed for it."""
+    load = variant.spec.load
+    return source.make(variant.network, load, index, layout, layers_stay=not isinstance(variant, Variant))

@@ -134,12 +134,13 @@ def fit_measurement(
     requests in flight: hidden rows [T, H]; routed rows [N, H] in and out; gate_up
     [N, 2I] and its activation [N, I]; what the selection takes; logits [sequences, vocab]; with MLA, the keys and
     values that one chunk of a prompt expands; one expert in float64 for the check against the reference. A backend that
-    pads rows is counted with its fullest expert's rows for every expert. Kernels: those that oneDNN compiles for
+    pads rows is counted with its fullest expert's rows for every expert. Several ranks hold the rows three
+    times more: sent, arrived and come back; real ranks are a process each. Kernels: those that oneDNN compiles for
     ``prompt_tokens``, of all prompts of the workload together (each as long as the longest sequence where not given).
     """
     model, layers = models.load(spec.model, allow_paths=True), spec.layers
     size = DTYPE_BYTES[spec.kernels.dtype]
-    work, kinds = spec.workload, model.attention_layers
+    work, kinds, layout = spec.workload, model.attention_layers, spec.parallel.layout
     weights = {
         "shared_experts": layers * model.shared_parameters,
         "router": layers * model.router_parameters,
@@ -148,7 +149,11 @@ def fit_measurement(
     steps = ceil((prompt_tokens or work.requests * tokens_per_sequence) / tokens)
     kernels = kept_kernels_bytes(spec, model, tokens, steps=steps, tokens_per_sequence=tokens_per_sequence)
     rows, selection = _routed(spec, model, tokens)
-    buffers = tokens * model.hidden + rows * (2 * model.hidden + 3 * model.expert_intermediate)
+    if spec.parallel.count_only:
+        rows = 0
+    exchanged = 0 if spec.parallel.mode == "single" else 3 * model.hidden
+    buffers = tokens * model.hidden + rows * (2 * model.hidden + 3 * model.expert_intermediate + exchanged)
+    processes = layout.tp * layout.dp if spec.parallel.mode == "distributed" else 1
     caches, state = 0, 0
     if spec.kernels.attention:
         weights |= {
@@ -166,8 +171,8 @@ def fit_measurement(
     kv_token = caches * model.attention.kv_values() * size
     return _fit(
         spec,
-        parts=_parts(weights, size, layers * model.experts * _expert_bytes(spec, model))
-        | {"process": PROCESS_BYTES, "kernels": kernels}
+        parts=_parts(weights, size, layers * _held_experts(spec, model) * _expert_bytes(spec, model))
+        | {"process": processes * PROCESS_BYTES, "kernels": kernels}
         | ({"packed": packed} if (packed := packed_bytes(spec)) else {}),
         kv_bytes_per_token=kv_token,
         state_bytes=state,
@@ -180,12 +185,26 @@ def fit_measurement(
     )
 
 
+def _held_experts(spec: Spec, model: Model) -> int:
+    """Experts of a layer whose weights are held by all ranks of this machine together. Ranks in one process share
+    their experts where they lie in blocks, and hold copies where they don't."""
+    parallel = spec.parallel
+    physical = model.experts + parallel.redundant_experts
+    if parallel.count_only:
+        return 0
+    if parallel.mode == "distributed":
+        return physical
+    in_blocks = parallel.placement == "contiguous" and not parallel.redundant_experts
+    return model.experts + (0 if parallel.mode == "single" or in_blocks else physical)
+
+
 def packed_bytes(spec: Spec) -> int:
     """What an expert backend keeps beside the weights: zentorch packs a copy for each of its two kernels."""
     if spec.kernels.experts != "zentorch":
         return 0
     model = models.load(spec.model, allow_paths=True)
-    return int(PACKED_COPIES * spec.layers * model.experts * model.expert_parameters * DTYPE_BYTES[spec.kernels.dtype])
+    experts = model.experts + spec.parallel.redundant_experts
+    return int(PACKED_COPIES * spec.layers * experts * model.expert_parameters * DTYPE_BYTES[spec.kernels.dtype])
 
 
 def needs(fit: Fit) -> str:

@@ -10,7 +10,8 @@ from itertools import groupby
 
 import numpy as np
 
-from bench_worker.result import Comparison, Run, RunComparison
+from bench_worker.findings import Comparison, RunComparison
+from bench_worker.result import Run
 from bench_worker.scaling import model_leaves, with_stages
 from bench_worker.stats import compare_paired, compare_unpaired, geometric_mean, holm, whole_rotations
 

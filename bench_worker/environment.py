@@ -20,8 +20,9 @@ PACKAGES = ("torch", "deepspeed", "zentorch", "numpy")
 
 
 def device() -> torch.device:
-    """The device that measures here: the first CUDA device where there is one, else the CPU."""
-    return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+    """The device that measures here: this process's CUDA device where there is one, the first unless it took another;
+    else the CPU."""
+    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
 
 
 def available_bytes(on: torch.device) -> int:

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bench_worker.kernels.base import Experts, ExpertWeights
+from bench_worker.kernels.base import Experts, ExpertSource
 from bench_worker.kernels.permute import Mixed, Packed, Room, RowBuffer, mix, pack
 from bench_worker.routing import Assignments, Router, SoftSlots
 from bench_worker.stages import LAYER, Clock
@@ -31,7 +31,7 @@ class LayerWeights:
     """``gate`` [E, H] is the router's matrix; ``shared`` the expert that every token visits, where there is one."""
 
     gate: Tensor
-    experts: ExpertWeights
+    experts: ExpertSource
     shared: DenseWeights | None
 
 

@@ -1,16 +1,19 @@
 """The weights and KV caches that a measurement holds: the executed layers, and what a step needs around them.
 
-Variants of the same model, number of layers, dtype and seed share one `Network`.
+Variants of the same model, number of layers, dtype and seed share one `Network`. Every expert's weights have a seed of
+their own: a rank makes those that it computes, and they are the same wherever they are made.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from bench_worker.kernels.attention import Attention, build_attention, rms_norm
-from bench_worker.kernels.base import DTYPES, ExpertWeights
+from bench_worker.kernels.base import DTYPES, ExpertSource, ExpertWeights
 from bench_worker.layer import DenseWeights, LayerWeights
 from bench_worker.models import Model
 from bench_worker.planning import NetworkKey
@@ -37,16 +40,66 @@ class Around:
         return F.linear(rms_norm(rows, self.final_norm), self.head)
 
 
-class Network:
-    """Executed MoE layers' weights, and `Around` where attention is measured."""
+class SeededExperts:
+    """The experts of a layer, none of them held: each is made when it is asked for."""
 
-    def __init__(self, model: Model, key: NetworkKey, device: torch.device) -> None:
+    def __init__(self, network: Network, seed: int, layer: int) -> None:
+        self._network, self._seed, self._layer = network, seed, layer
+
+    def make(self, logical: Sequence[int], sign: Callable[[], None]) -> ExpertWeights:
+        """The weights of ``logical``, in that order. ``sign`` is called after each."""
+        model, device, dtype = self._network.model, self._network.device, self._network.dtype
+        inner, hidden = model.expert_intermediate, model.hidden
+        gate_up = torch.empty(len(logical), 2 * inner, hidden, dtype=dtype, device=device)
+        down = torch.empty(len(logical), hidden, inner, dtype=dtype, device=device)
+        for place, expert in enumerate(logical):
+            weights = Weights(dtype, device, ((self._seed + 1) * 10_007 + self._layer) * 100_003 + expert)
+            weights.fill(gate_up[place])
+            weights.fill(down[place])
+            sign()
+        return ExpertWeights(gate_up, down)
+
+    def of(self, expert: int) -> tuple[Tensor, Tensor, Tensor]:
+        return self.make([expert], lambda: None).of(0)
+
+
+class Network:
+    """Executed MoE layers' weights, and `Around` where attention is measured. ``sign`` is called after each expert."""
+
+    def __init__(
+        self, model: Model, key: NetworkKey, device: torch.device, sign: Callable[[], None] = lambda: None
+    ) -> None:
         self.model = model
         self.dtype = DTYPES[key.dtype]
         self.device = device
         weights = Weights(self.dtype, device, key.seed)
-        self.layers = [layer_weights(model, weights) for _ in range(key.layers)]
+        self._sign = sign
+        self._ranks: dict[tuple[int, tuple[int, ...]], ExpertWeights] = {}
+        self.layers = [self._layer(weights, SeededExperts(self, key.seed, i), key.experts) for i in range(key.layers)]
         self.around = Around(model, key.layers, weights) if key.attention else None
+
+    def _layer(self, weights: Weights, seeded: SeededExperts, held: bool) -> LayerWeights:
+        model = self.model
+        experts: ExpertSource = seeded.make(range(model.experts), self._sign) if held else seeded
+        shared = dense_weights(model.hidden, model.shared_intermediate, weights) if model.shared_intermediate else None
+        return LayerWeights(weights.matrix(model.experts, model.hidden), experts, shared)
+
+    def experts_of_rank(self, layer: int, logical: Sequence[int]) -> ExpertWeights:
+        """The weights of these experts of a layer, as one rank holds them; whoever holds the same shares them."""
+        key = layer, tuple(logical)
+        if key not in self._ranks:
+            self._ranks[key] = self._copied(self.layers[layer].experts, logical)
+        return self._ranks[key]
+
+    def _copied(self, experts: ExpertSource, logical: Sequence[int]) -> ExpertWeights:
+        if isinstance(experts, SeededExperts):
+            return experts.make(logical, self._sign)
+        assert isinstance(experts, ExpertWeights)
+        first, count = logical[0], len(logical)
+        if list(logical) == list(range(first, first + count)):  # they lie together already
+            return ExpertWeights(experts.gate_up[first : first + count], experts.down[first : first + count])
+        chosen = torch.tensor(logical, device=self.device)
+        return ExpertWeights(experts.gate_up[chosen], experts.down[chosen])
 
     def make_room(self, slots: int, length: int) -> None:
         """KV caches for ``slots`` requests of up to ``length`` tokens, replacing those of the condition before."""
@@ -62,12 +115,3 @@ class Network:
 
 def dense_weights(hidden: int, intermediate: int, weights: Weights) -> DenseWeights:
     return DenseWeights(weights.matrix(2 * intermediate, hidden), weights.matrix(hidden, intermediate))
-
-
-def layer_weights(model: Model, weights: Weights) -> LayerWeights:
-    experts = ExpertWeights(
-        gate_up=weights.matrix(model.experts, 2 * model.expert_intermediate, model.hidden),
-        down=weights.matrix(model.experts, model.hidden, model.expert_intermediate),
-    )
-    shared = dense_weights(model.hidden, model.shared_intermediate, weights) if model.shared_intermediate else None
-    return LayerWeights(weights.matrix(model.experts, model.hidden), experts, shared)

@@ -22,17 +22,20 @@ from bench_worker.workload.schedule import Batch, Limits, OpenLoop, closed_loop
 
 
 class NetworkKey(NamedTuple):
-    """What two variants must have in common to share weights."""
+    """What two variants must have in common to share weights. ``experts``: all of a layer's are held, and not only
+    those of one rank."""
 
     model: str
     layers: int
     dtype: str
     seed: int
     attention: bool
+    experts: bool = True
 
 
 def network_key(spec: Spec) -> NetworkKey:
-    return NetworkKey(spec.model, spec.layers, spec.kernels.dtype, spec.workload.seed, spec.kernels.attention)
+    held = spec.parallel.mode != "distributed" and not spec.parallel.count_only
+    return NetworkKey(spec.model, spec.layers, spec.kernels.dtype, spec.workload.seed, spec.kernels.attention, held)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ all executed layers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,6 +16,7 @@ from bench_worker.capacity import Fit
 from bench_worker.ceilings import Ceilings
 from bench_worker.models import Model
 from bench_worker.outcome import Outcome, Routed
+from bench_worker.rank_record import RankStep, idle_share, imbalance, rank_steps
 from bench_worker.result import (
     LAYER_STAGES,
     Check,
@@ -33,7 +34,7 @@ from bench_worker.result import (
 from bench_worker.roofline import Limits, Work
 from bench_worker.roofline import floor_us as floor
 from bench_worker.run_notes import run_notes
-from bench_worker.scaling import LAYER, scale, step_us, top, with_stages
+from bench_worker.scaling import IDLE, LAYER, in_layer, scale, step_us, top, with_stages
 from bench_worker.served import Pass
 from bench_worker.serving import RequestMetrics
 from bench_worker.spec import PlannedRun, Spec
@@ -57,6 +58,8 @@ class StepRecord:
     moved_bytes: int
     times_us: dict[str, float]
     whole_us: float | None
+    #: What each of several ranks did; None where there is one.
+    ranks: RankStep | None = None
     work: dict[str, Work] = field(default_factory=dict)
 
 
@@ -130,9 +133,7 @@ def run(
     if record is None or not record.steps:
         return result
     whole = [step for step in record.steps if step.whole_us]
-    ratios = [
-        sum(us for leaf, us in s.times_us.items() if top(leaf) in LAYER_STAGES) / (s.whole_us or 1) for s in whole
-    ]
+    ratios = [sum(us for leaf, us in s.times_us.items() if in_layer(leaf)) / (s.whole_us or 1) for s in whole]
     measured = {leaf: 1 if top(leaf) == "other" else spec.layers for leaf in scaling.counts}
     origin: Origin = "measured" if spec.kernels.attention and scaling.counts == measured else "scaled"
     total_us = step_us(per_layer(record, scaling), scaling)
@@ -157,14 +158,15 @@ def assess(result: Run, record: RunRecord, scaling: Scale, limits: Limits | None
     leaves = per_layer(record, scaling)
     times = with_stages(leaves)
     layers = scaling.executed_layers
-    layer_us = np.sum([own for stage, own in times.items() if stage in LAYER_STAGES], axis=0)
+    layer_us = _layer_us(times)
     floor_us = np.zeros(len(record.steps))
     if limits is not None:
-        work = {leaf: [step.work.get(leaf, Work()) for step in record.steps] for leaf in leaves}
+        known = [leaf for leaf in leaves if any(leaf in step.work for step in record.steps)]
+        work = {leaf: [step.work.get(leaf, Work()) for step in record.steps] for leaf in known}
         parts = {leaf: 1 if top(leaf) == "other" else layers for leaf in leaves}
         result.summary.limits = assessment.limits_of(times, work, parts, limits)
         floor_us = np.array([
-            sum(floor(own, limits) for leaf, own in step.work.items() if top(leaf) in LAYER_STAGES)
+            sum(floor(own, limits) for leaf, own in step.work.items() if in_layer(leaf))
             for step in record.steps
         ])  # fmt: skip
     tokens = np.array([step.prefill_tokens + step.decode_tokens for step in record.steps])
@@ -178,7 +180,7 @@ def assess(result: Run, record: RunRecord, scaling: Scale, limits: Limits | None
     active, few = np.array(record.active) / layers, np.array(record.few) / layers
     for note in (
         assessment.over_the_ceiling_note(result.summary.limits),
-        assessment.full_batch_note(rows, active, few, times["experts"]),
+        assessment.full_batch_note(rows, active, few, times["experts"]) if "experts" in times else None,
     ):
         if note is not None:
             result.notes.append(note)
@@ -199,13 +201,19 @@ def per_layer(record: RunRecord, scaling: Scale) -> dict[str, np.ndarray]:
     }
 
 
+def _layer_us(stages: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Times [S] of one MoE layer, of those of all ``stages``."""
+    return np.sum([times for stage, times in stages.items() if stage in (*LAYER_STAGES, IDLE)], axis=0)
+
+
 def steps(record: RunRecord, scaling: Scale) -> Steps:
-    """The run's step columns, one rank."""
+    """The run's step columns."""
     leaves = per_layer(record, scaling)
     stages = with_stages(leaves)
-    layer = np.sum([times for stage, times in stages.items() if stage in LAYER_STAGES], axis=0)
+    layer = _layer_us(stages)
     assignments = [step.assignments for step in record.steps]
-    rank = RankSteps(
+    several = [step.ranks for step in record.steps if step.ranks is not None]
+    one = RankSteps(
         rank=0,
         assignments=assignments,
         rows=[step.rows for step in record.steps],
@@ -221,7 +229,7 @@ def steps(record: RunRecord, scaling: Scale) -> Steps:
         layer_us=_rounded(layer),
         assignments=assignments,
         dropped=[step.dropped for step in record.steps],
-        ranks=[rank],
+        ranks=rank_steps(several, scaling.executed_layers) if several else [one],
         start_us=_started(record),
     )
 
@@ -254,13 +262,14 @@ def summary(record: RunRecord, scaling: Scale, seen: served.Served, spec: Spec) 
     share: dict[str, float] = {}
     for leaf, times in leaves.items():
         share[top(leaf)] = share.get(top(leaf), 0.0) + float((times * scaling.counts[leaf]).sum() / total.sum())
-    layer = np.sum([times for stage, times in stages.items() if stage in LAYER_STAGES], axis=0)
+    layer = _layer_us(stages)
     step_time, layer_time = distribution(total), distribution(layer)
     assert step_time is not None
     assert layer_time is not None
     kept = sum(step.assignments for step in record.steps)
     dropped = sum(step.dropped for step in record.steps)
     rows = sum(step.rows for step in record.steps)
+    several = [step.ranks for step in record.steps if step.ranks is not None]
     assert record.routed is not None
     load = record.routed.expert_assignments
     return Summary(
@@ -269,11 +278,11 @@ def summary(record: RunRecord, scaling: Scale, seen: served.Served, spec: Spec) 
         **served.figures(spec, record.passes, seen),
         stage_share=share,
         stage_us={stage: float(np.median(times)) for stage, times in stages.items()},
-        imbalance=1.0,  # one rank
+        imbalance=imbalance(several) if several else 1.0,
         expert_imbalance=float(np.mean(load.max(axis=1) / load.mean(axis=1).clip(min=1e-9))),
         padding_waste=1 - kept / rows if rows else 0.0,
         drop_rate=dropped / (kept + dropped) if kept + dropped else 0.0,
-        idle_share=0.0,
+        idle_share=idle_share(several) if several else 0.0,
         truncated=record.truncated,
     )
 

@@ -68,8 +68,8 @@ def _of_slots(x: Tensor, weights: LayerWeights, slots: SoftSlots, activation: st
 
 
 def _expert(weights: LayerWeights, expert: int) -> tuple[Tensor, Tensor, Tensor]:
-    experts = weights.experts
-    return experts.gate[expert].double(), experts.up[expert].double(), experts.down[expert].double()
+    gate, up, down = weights.experts.of(expert)
+    return gate.double(), up.double(), down.double()
 
 
 def activate(gate: Tensor, up: Tensor, activation: str) -> Tensor:

@@ -14,6 +14,7 @@ from bench_worker.bench import Bench, Canceled, Report
 from bench_worker.calibrate import calibrate_apart
 from bench_worker.errors import Unavailable
 from bench_worker.kernels import registry
+from bench_worker.parallel.world import Alone, World
 from bench_worker.planning import plan_condition, recordings_of, refuse_what_does_not_fit
 from bench_worker.result import Result, Run
 from bench_worker.spec import Experiment, PlannedRun
@@ -30,8 +31,9 @@ def run_experiment(
     recording_files: Mapping[str, Path] | None = None,
     allow_paths: bool = False,
     stop: Callable[[], bool] = lambda: False,
+    crew: Alone | World | None = None,
 ) -> Result:
-    """Measure every run that ``experiment`` plans.
+    """Measure every run that ``experiment`` plans, alone or as one of a ``crew``.
 
     Raises `SpecError` for an unusable trace or recording, `DoesNotFit` before anything is allocated, `Unavailable` for
     a part that can't run here, and `Canceled` when ``stop`` says so between two steps.
@@ -47,11 +49,15 @@ def run_experiment(
     refuse_what_does_not_fit(conditions, available)
     refuse_what_can_not_run(conditions[0].planned, device)
 
-    bench = Bench(device, available, report, stop, allow_paths, experiment.measure, recordings)
+    crew = crew or Alone()
+    bench = Bench(device, available, report, stop, allow_paths, experiment.measure, recordings, crew)
     machine = environment.machine(bench.threads)
     fingerprint = environment.device_fingerprint(machine)
     for threads in sorted({run.spec.kernels.threads or bench.threads for run in conditions[0].planned}):
         kept = ceilings.load(fingerprint, threads)
+        if isinstance(crew, World):  # measuring them would need the machine to itself
+            bench.ceilings |= {} if kept is None else {threads: kept}
+            continue
         if kept is None or kept.warnings:  # what a busy machine lowered is measured again
             report.progress("calibrate", 0, 1)
             kept = calibrate_apart(threads)

@@ -14,7 +14,9 @@ from bench_worker.result import LAYER_STAGES, Scale, Steps
 
 #: Leaf that a `bench_worker.stages.StageClock` reads for the outer mark of the layer; it spans nothing.
 LAYER = "layer"
-#: Waiting for a slower rank.
+#: Name of a mark after work that belongs to no stage; its time is not read.
+UNTIMED = ""
+#: Stage of the time in which a rank waits for a slower one, in every MoE layer.
 IDLE = "idle"
 
 
@@ -23,12 +25,17 @@ def top(stage: str) -> str:
     return stage.partition(".")[0]
 
 
+def in_layer(stage: str) -> bool:
+    """Whether its time is part of a MoE layer's: waiting for a slower rank is."""
+    return top(stage) in LAYER_STAGES or stage == IDLE
+
+
 def scale(model: Model, executed_layers: int, leaves: Sequence[str]) -> Scale:
     """How often the whole model holds what each leaf measured: MoE layers, layers of a kind of attention, or once."""
     kinds = model.attention_layers
     counts = {}
     for leaf in leaves:
-        if top(leaf) in LAYER_STAGES:
+        if in_layer(leaf):
             counts[leaf] = model.moe_layers
         elif top(leaf) == "attention":
             counts[leaf] = kinds[leaf.partition(".")[2]] if "." in leaf else model.layers

@@ -8,7 +8,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from bench_worker.errors import SpecError, shown
-from bench_worker.result import Result, Run, RunComparison, Summary, Verdict
+from bench_worker.findings import RunComparison, Verdict
+from bench_worker.result import Result, Run, Summary
 
 __all__ = ["overview", "part", "read_result"]
 

@@ -17,6 +17,7 @@ from pydantic import BaseModel, Field, ValidationError, field_validator, model_v
 
 from bench_worker.document import MAX_DOCUMENT_BYTES, decode
 from bench_worker.errors import SpecError, not_one_of, shown
+from bench_worker.parallel_rules import together
 from bench_worker.schema_errors import SpecProblem, spec_errors
 from bench_worker.spec_fields import Condition, Layout, Load, Measure, Spec, Strict, Workload
 from bench_worker.spec_rules import NOT_BUILT, Library, check_run, flat
@@ -148,6 +149,7 @@ class Experiment(Strict):
             yield SpecError("vary.values", name, f"{shown(name)} stands there more than once; variants must differ")
         for name in _repeated(run.condition for run in runs[::variants]):
             yield SpecError("conditions", name, f"{name} stands there more than once; conditions must differ")
+        yield from together(run.spec for run in runs[:variants])
         for place, run in enumerate(runs):
             for problem in check_run(run.spec, library):
                 yield self._blamed(problem, place // variants, conditions[place // variants])

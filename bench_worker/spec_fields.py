@@ -86,13 +86,18 @@ class Layout(Strict):
 class Parallel(Strict):
     layout: Layout = Layout()
     mode: Literal["single", "distributed", "virtual"] = Field(
-        "single", description="One device, real ranks, or ranks executed in turn with a modelled network."
+        "single", description="One rank, real ranks, or ranks executed in turn on one device with a modelled network."
     )
     placement: Literal["contiguous", "round_robin", "eplb", "locality"] = Field(
         "contiguous", description="Which rank holds which expert."
     )
     redundant_experts: Annotated[int, Field(ge=0, le=4096)] = Field(0, description="Extra copies of hot experts.")
-    topology: str | None = Field(None, description="The network between the ranks, by name.")
+    topology: Annotated[str, Field(min_length=1, max_length=1024)] | None = Field(
+        None, description="virtual: the network between the ranks, by name; on the command line also the path of one."
+    )
+    count_only: bool = Field(
+        False, description="virtual: count what each rank gets and sends, without moving rows or computing experts."
+    )
 
 
 class Kernels(Strict):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from bench_worker import models, strategies
+from bench_worker import models, parallel_rules, strategies
 from bench_worker.errors import SpecError, not_one_of, shown
 from bench_worker.models import Model
 from bench_worker.spec_fields import Spec, Workload
@@ -14,8 +14,6 @@ from bench_worker.workload.generators import GENERATORS
 
 #: Values that schema 1 defines and this version does not run yet, by field. Refused by name.
 NOT_BUILT: dict[str, frozenset[Any]] = {
-    "parallel.mode": frozenset(["distributed", "virtual"]),
-    "parallel.placement": frozenset(["round_robin", "eplb", "locality"]),
     "kernels.quantization": frozenset(["fp8", "int8", "int4"]),
 }
 
@@ -40,6 +38,7 @@ def check_run(spec: Spec, library: Library) -> Iterator[SpecError]:
     """Everything in ``spec`` that can't be run. Fields are named as inside the spec: ``routing.top_k``."""
     if library.measures:
         yield from _not_built(spec)
+        yield from parallel_rules.without_model(spec, library.allow_paths)
     yield from _workload(spec, library)
     yield from _load(spec, library)
     for problem in strategies.foreign(spec.routing):
@@ -50,6 +49,8 @@ def check_run(spec: Spec, library: Library) -> Iterator[SpecError]:
         yield SpecError("model", spec.model, str(error))
     else:
         yield from _beyond_the_model(spec, model)
+        if library.measures:
+            yield from parallel_rules.beyond_the_model(spec, model)
         if library.measures and spec.kernels.attention and (reason := model.attention_not_measurable()):
             yield SpecError("kernels.attention", True, f"{reason}; set it to false to measure the MoE layer alone")
 
@@ -59,17 +60,6 @@ def _not_built(spec: Spec) -> Iterator[SpecError]:
     for field, missing in NOT_BUILT.items():
         if (value := values[field]) in missing:
             yield SpecError(field, value, f"{shown(value)} is not built yet; this version runs {_built(field)}")
-    for field in ("parallel.layout.tp", "parallel.layout.dp", "parallel.layout.nodes"):
-        if (value := values[field]) != 1:
-            yield SpecError(field, value, f"{shown(value)} is not allowed; several ranks are not built yet, use 1")
-    if value := spec.parallel.redundant_experts:
-        yield SpecError(
-            "parallel.redundant_experts", value, f"{value} is not allowed; redundant experts are not built yet, use 0"
-        )
-    if (topology := spec.parallel.topology) is not None:
-        yield SpecError(
-            "parallel.topology", topology, f"{shown(topology)} has no use yet in this version; leave it empty"
-        )
 
 
 def _workload(spec: Spec, library: Library) -> Iterator[SpecError]:

@@ -9,14 +9,15 @@ at the end of the layer and of the parts around it. `StageClock` keeps both, so 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
 
+from bench_worker.scaling import UNTIMED
+
 #: Name of the outer mark at the end of a MoE layer.
 LAYER = "layer"
-#: Name of a mark after work that belongs to no stage; its time is not read.
-UNTIMED = ""
 
 
 class Clock(Protocol):
@@ -50,17 +51,21 @@ class StageClock:
     outer = inner
 
     def read(self) -> dict[str, float]:
-        if self._cuda:
-            torch.cuda.synchronize()
-            pairs = zip(self._events, self._events[1 : len(self._names) + 1], strict=False)
-            spans = [start.elapsed_time(end) * 1e3 for start, end in pairs]
-        else:
-            spans = [(end - start) / 1e3 for start, end in zip(self._times, self._times[1:], strict=False)]
         total: dict[str, float] = {}
-        for name, span in zip(self._names, spans, strict=True):
+        for name, span in self.spans():
             if name != UNTIMED:
                 total[name] = total.get(name, 0.0) + span
         return total
+
+    def spans(self) -> list[tuple[str, float]]:
+        """Each mark since `begin` with the time in µs since the one before it, in order."""
+        if self._cuda:
+            torch.cuda.synchronize()
+            pairs = zip(self._events, self._events[1 : len(self._names) + 1], strict=False)
+            times = [start.elapsed_time(end) * 1e3 for start, end in pairs]
+        else:
+            times = [(end - start) / 1e3 for start, end in zip(self._times, self._times[1:], strict=False)]
+        return list(zip(self._names, times, strict=True))
 
     def _mark(self) -> None:
         if not self._cuda:
@@ -70,6 +75,36 @@ class StageClock:
         if place == len(self._events):  # events are kept and reused from step to step
             self._events.append(torch.cuda.Event(enable_timing=True))
         self._events[place].record()
+
+
+class HostClock(StageClock):
+    """Reads the host's clock on CUDA, too, where every mark waits for the device: only so can marks of several
+    processes be compared, since events of two devices can't."""
+
+    def __init__(self, device: torch.device, sign: Callable[[str], None] = lambda _: None) -> None:
+        """``sign`` hears of every stage that has ended."""
+        super().__init__(torch.device("cpu"))
+        self._waits, self._sign = device.type == "cuda", sign
+
+    @property
+    def start_us(self) -> float:
+        """When `begin` was called, on the monotonic clock of this host."""
+        return self._times[0] / 1e3
+
+    def _mark(self) -> None:
+        if self._waits:
+            torch.cuda.synchronize()
+        super()._mark()
+        self._sign(self._names[-1] if self._names else UNTIMED)
+
+
+class WholeHostClock(HostClock):
+    """As `HostClock`, with the outer marks only."""
+
+    def inner(self, name: str) -> None:
+        pass
+
+    outer = StageClock.inner
 
 
 class WholeClock(StageClock):

@@ -15,7 +15,8 @@ import numpy as np
 from scipy.stats import rankdata
 from scipy.stats import t as student
 
-from bench_worker.result import Change, Comparison, Distribution
+from bench_worker.findings import Change, Comparison
+from bench_worker.result import Distribution
 
 __all__ = [
     "BETWEEN_RUNS", "LEAST_EFFECT", "MIN_SAMPLES", "SIGNIFICANCE", "compare_paired", "compare_unpaired",
@@ -176,16 +177,16 @@ def _median_error(samples: np.ndarray, seed: int) -> tuple[float, float]:
     Circular block bootstrap (Politis and Romano 1992). Whole blocks vary less than the process by 1 − l / S, which is
     put back.
     """
-    size = samples.size
-    block = _block(samples)
-    blocks = ceil(size / block)
+    size, block = samples.size, _block(samples)
+    blocks, middle = ceil(size / block), slice((size - 1) // 2, size // 2 + 1)
+    circle = np.concatenate([samples, samples[:block]])
     rng = np.random.default_rng(seed)
     medians: list[np.ndarray] = []
-    step = max(1, AT_ONCE // (blocks * block))
-    for start in range(0, RESAMPLES, step):
-        firsts = rng.integers(0, size, (min(step, RESAMPLES - start), blocks, 1))
-        places = (firsts + np.arange(block)).reshape(len(firsts), -1)[:, :size] % size
-        medians.append(np.median(samples[places], axis=1))
+    at_once = max(1, AT_ONCE // (blocks * block))
+    for start in range(0, RESAMPLES, at_once):
+        firsts = rng.integers(0, size, (min(at_once, RESAMPLES - start), blocks, 1), np.int32)
+        places = (firsts + np.arange(block, dtype=np.int32)).reshape(len(firsts), -1)[:, :size]
+        medians.append(np.sort(circle[places], axis=1)[:, middle].mean(axis=1))
     error = float(np.concatenate(medians).std(ddof=1)) / sqrt(1 - (block - 1) / size)
     return error, size / block - 1
 

@@ -40,17 +40,18 @@ class StepSource:
 
     def __init__(self, seed: int, repeat: int = 0, recordings: Mapping[str, Recording] | None = None) -> None:
         self._seed, self._repeat, self._recordings = seed, repeat, recordings or {}
-        self._loads: dict[tuple[Load, int, int, int], ExpertLoad] = {}
+        self._loads: dict[tuple[Load, int, int, int, bool], ExpertLoad] = {}
         self._token_odds: dict[int, Tensor] = {}  # cumulative, by vocabulary
 
-    def make(self, network: Network, load: Load, step: int, layout: StepLayout) -> StepInput:
-        """The inputs of ``step``; the same ones for all variants that share model, layers and load."""
+    def make(self, network: Network, load: Load, step: int, layout: StepLayout, layers_stay: bool = False) -> StepInput:
+        """The inputs of ``step``; the same ones for all variants that share model, layers and load. ``layers_stay``: an
+        executed layer replays the same layer of a recording in every step."""
         model, device = network.model, network.device
         tokens = layout.num_tokens
-        key = (load, model.experts, model.top_k, len(network.layers))
+        key = (load, model.experts, model.top_k, len(network.layers), layers_stay)
         if key not in self._loads:
             recording = self._recordings[load.recording] if load.recording is not None else None
-            self._loads[key] = ExpertLoad(*key, self._seed, recording)
+            self._loads[key] = ExpertLoad(*key[:-1], self._seed, recording, layers_stay)
         scores = self._loads[key].scores(step, layout, self._generator(step, 0))
         generator = self._generator(step, 1)
         token_ids = self._token_ids(model.vocab, tokens, generator)

@@ -72,6 +72,13 @@ class Slots:
         )
 
 
+def one_token_each(requests: int, device: torch.device) -> StepLayout:
+    """A step that computes one token of each of ``requests``."""
+    place = torch.arange(requests, device=device)
+    segments = [Segment(request, request, 1, 0, request) for request in range(requests)]
+    return StepLayout(segments, place, torch.zeros_like(place), place)
+
+
 def one_request(tokens: int, device: torch.device) -> StepLayout:
     """A step that computes a single prompt of ``tokens``."""
     positions = torch.arange(tokens, device=device)

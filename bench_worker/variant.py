@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from bench_worker import capacity, environment, reference, routing, strategies
+from bench_worker import capacity, environment, reference, strategies
 from bench_worker.capacity import CHECK_TOKENS
 from bench_worker.errors import Unavailable
 from bench_worker.interleave import Layer, LayerInput
@@ -23,14 +23,15 @@ from bench_worker.kernels.permute import RowBuffer
 from bench_worker.layer import LayerWeights, MoELayer, dense
 from bench_worker.network import Network
 from bench_worker.outcome import Outcome
-from bench_worker.result import Check, Choice
-from bench_worker.routing import Assignments, Router, SoftSlots
+from bench_worker.result import Check
+from bench_worker.routing import Assignments, SoftSlots
 from bench_worker.routing.reference import Wrong, expected
 from bench_worker.spec import Spec
 from bench_worker.stages import Clock, StageClock
 from bench_worker.step_input import StepInput, StepSource
 from bench_worker.step_layout import one_request
 from bench_worker.tally import tally
+from bench_worker.variant_base import VariantBase
 from bench_worker.weights import Weights
 from bench_worker.workload.recordings import Recording
 
@@ -40,27 +41,22 @@ TOLERANCES = {"float32": 1e-5, "bfloat16": 1e-2, "float16": 2e-3}
 COMPARED_TOKENS = 8
 
 
-class Variant:
+class Variant(VariantBase):
     """Runs whole steps of one configuration. Raises `Unavailable` where a part can't run on the network's device."""
 
     def __init__(self, spec: Spec, network: Network) -> None:
         if reason := registry.refusal(spec, network.device):
             raise Unavailable(reason)
-        model = network.model
-        self.spec, self.network = spec, network
-        self.params = strategies.parameters(spec.routing, model, spec.workload.seed)
-        self.router = routing.build(spec.routing.strategy, model.experts, **self.params)
-        self.own_router = self._own_router()
-        self.buffer = RowBuffer(model.hidden, network.dtype, network.device)
-        #: The fusion of each backend that may run the experts; what ``auto`` chose of them, and why not the others.
+        super().__init__(spec, network)
+        self.buffer = RowBuffer(network.model.hidden, network.dtype, network.device)
+        #: The fusion of each backend that may run the experts.
         self.fusions: dict[str, str] = {spec.kernels.experts: spec.kernels.fusion}
-        self.choices: list[Choice] = []
-        self.refused: dict[str, str] = {}
         if spec.kernels.experts == "auto":
             self.fusions, self.refused = _candidates(spec, network)
         self.layers: list[Layer] = [self._layer(weights) for weights in network.layers]
 
     def _layer(self, weights: LayerWeights) -> Layer:
+        assert isinstance(weights.experts, ExpertWeights)
         if self.spec.kernels.experts != "deepspeed_layer":
             return self._moe_layer(weights, self._experts(weights.experts))
         shared = weights.shared
@@ -96,15 +92,6 @@ class Variant:
         for layer in self.layers:
             for backend in layer.experts.each() if isinstance(layer, MoELayer) else []:
                 backend.warm()
-
-    def _own_router(self) -> Router | None:
-        """The router that the model was trained with; None where the variant's chooses the same experts."""
-        model = self.network.model
-        own = strategies.own_routing(model)
-        params = strategies.parameters(own, model, self.spec.workload.seed)
-        if own.strategy == self.spec.routing.strategy and params == self.params:
-            return None
-        return routing.build(own.strategy, model.experts, **params)
 
     def outcome(self, inputs: StepInput, routed: list[Assignments | SoftSlots]) -> Outcome:
         """What came of ``routed``, which `step` made of ``inputs``."""

@@ -12,21 +12,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import sqrt
 from typing import get_args
 
 import numpy as np
 
-from bench_worker.advice import NAMES, advise
-from bench_worker.result import Cost, Dominant, Origin, Run, Verdict, Verdicts
+from bench_worker.advice import MOST_ADVICE, NAMES, advise
+from bench_worker.findings import Cost, Dominant, Verdict, Verdicts
+from bench_worker.result import Origin, Run
 from bench_worker.scaling import IDLE, model_leaves, top
 
 __all__ = ["COSTS", "TIE", "overall", "verdict"]
 
 COSTS: tuple[Cost, ...] = get_args(Cost)
-#: Shares that differ by less are within noise: ceilings, which divide the experts, are known no better. A run that is
-#: noisier than half of it needs twice its spread.
-TIE = 0.05
+#: Shares that differ by less are within noise: ceilings, which divide the experts, are known no better. Where so many
+#: standard errors of the run's mean step are more, they count.
+TIE, ERRORS = 0.05, 3.0
 TRANSFERS = ("dispatch", "combine.transfer")
+COUNTED = "Only counted: no expert was computed, so nothing says what a step's time goes to."
 
 
 def verdict(run: Run) -> Verdict:
@@ -35,16 +38,17 @@ def verdict(run: Run) -> Verdict:
         raise ValueError(f"{run.variant} at {run.condition} has no times, so nothing can be said about them")
     shares = _shares(run)
     origin: Origin = "measured" if run.exchange is None else run.exchange.network
-    spread = run.noise.spread if run.noise else 0.0
-    dominant = _dominant(shares, max(TIE, 2 * spread))
+    counted = run.exchange is not None and run.exchange.count_only
+    error = run.noise.spread / sqrt(run.noise.samples) if run.noise and run.noise.samples else 0.0
+    dominant: Dominant = "undecided" if counted else _dominant(shares, max(TIE, ERRORS * error))
     return Verdict(
         dominant=dominant,
         shares=shares,
-        sentence=_sentence(dominant, shares, origin, knows_floor=_by_memory(run) is not None),
+        sentence=COUNTED if counted else _sentence(dominant, shares, origin, knows_floor=_by_memory(run) is not None),
         origin=origin,
         memory_bytes=run.fit["deployment"].total_bytes,
         device_bytes=run.fit["measurement"].device_bytes,
-        advice=advise(run, shares),
+        advice=[] if counted else advise(run, shares),
     )
 
 
@@ -55,29 +59,29 @@ def overall(runs: Sequence[Run]) -> Verdicts | None:
         return None
     each = {f"{run.variant} at {run.condition}": verdict(run) for run in timed}
     own = {run.condition: each[f"{run.variant} at {run.condition}"] for run in timed if run.variant == timed[0].variant}
-    if len(own) == 1:
-        return Verdicts(**dict(next(iter(own.values()))), runs=each)
-    shares = {cost: float(np.mean([one.shares[cost] for one in own.values()])) for cost in COSTS}
-    found = {one.dominant for one in own.values()}
-    first = next(iter(own.values()))
-    dominant = found.pop() if len(found) == 1 else "undecided"
-    if dominant == "undecided":
-        where = ", ".join(f"{one.dominant} at {condition}" for condition, one in own.items())
-        sentence = f"{_network(first.origin)}undecided: {where}."
+    whole = next(iter(own.values())) if len(own) == 1 else _over_conditions(own)
+    return Verdicts(**dict(whole), runs=each)
+
+
+def _over_conditions(verdicts: Mapping[str, Verdict]) -> Verdict:
+    """Of one variant, ``verdicts`` by condition."""
+    each = list(verdicts.values())
+    shares = {cost: float(np.mean([one.shares[cost] for one in each])) for cost in COSTS}
+    origin = max((one.origin for one in each), key=get_args(Origin).index)  # the least certain
+    dominant, *others = dict.fromkeys(one.dominant for one in each)
+    if others or dominant == "undecided":
+        dominant = "undecided"
+        text = f"undecided: {', '.join(f'{one.dominant} at {condition}' for condition, one in verdicts.items())}."
     else:
-        share = shares[dominant]
-        sentence = f"{_network(first.origin)}{NAMES[dominant]} takes most at every corner: {share:.0%} on average."
-    advice = {one.field: one for found_there in own.values() for one in found_there.advice}
-    return Verdicts(
-        **dict(first)
-        | {
-            "dominant": dominant,
-            "shares": shares,
-            "sentence": _capital(sentence),
-            "memory_bytes": max(one.memory_bytes for one in own.values()),
-            "advice": list(advice.values())[:3],
-        },
-        runs=each,
+        text = f"{NAMES[dominant]} takes most at every corner: {shares[dominant]:.0%} on average."
+    return Verdict(
+        dominant=dominant,
+        shares=shares,
+        sentence=_capital(f"{_network(origin)}{text}"),
+        origin=origin,
+        memory_bytes=max(one.memory_bytes for one in each),
+        device_bytes=each[0].device_bytes,
+        advice=list({advice.field: advice for one in each for advice in one.advice}.values())[:MOST_ADVICE],
     )
 
 

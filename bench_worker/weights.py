@@ -15,7 +15,11 @@ class Weights:
 
     def matrix(self, *shape: int) -> Tensor:
         """Normal, with variance 1 / (last size): a product with it keeps its input's scale."""
-        return self.noise(*shape).mul_(shape[-1] ** -0.5)
+        return self.fill(torch.empty(*shape, dtype=self.dtype, device=self.device))
+
+    def fill(self, matrix: Tensor) -> Tensor:
+        """Write what `matrix` returns into one that is there."""
+        return matrix.normal_(generator=self._generator).mul_(matrix.shape[-1] ** -0.5)
 
     def noise(self, *shape: int) -> Tensor:
         """Standard normal. KV caches start as noise: zero pages would be read from one cached page."""

@@ -32,6 +32,16 @@ class StderrReport:
         emit(event="run", run=run.model_dump(mode="json", include={"variant", "condition", "status", "summary"}))
 
 
+class SilentReport:
+    """The report of every rank but the first."""
+
+    def progress(self, phase: str, done: int, total: int, variant: str = "", condition: str = "") -> None:
+        pass
+
+    def finished(self, run: Run) -> None:
+        pass
+
+
 def emit(**line: Any) -> None:
     sys.stderr.write(json.dumps(line) + "\n")  # at once, so that another process's line can't come between
     sys.stderr.flush()

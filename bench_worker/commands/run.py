@@ -6,12 +6,26 @@ import argparse
 import os
 import signal
 import threading
+from pathlib import Path
 from typing import Any
 
 from bench_worker.allocators import settle_allocators
-from bench_worker.commands.common import CANCELED, DONE, StderrReport, fail, files_in, refuse_unwritable, written
-from bench_worker.errors import DoesNotFit
-from bench_worker.spec import Library, read_experiment
+from bench_worker.commands.common import (
+    BAD_EXPERIMENT,
+    CANCELED,
+    DOES_NOT_FIT,
+    DONE,
+    UNAVAILABLE,
+    SilentReport,
+    StderrReport,
+    fail,
+    files_in,
+    refuse_unwritable,
+    written,
+)
+from bench_worker.errors import DoesNotFit, SpecError, Unavailable
+from bench_worker.parallel import launch, world
+from bench_worker.spec import Experiment, Library, read_experiment
 
 
 def run_command(args: argparse.Namespace) -> int:
@@ -19,6 +33,67 @@ def run_command(args: argparse.Namespace) -> int:
     experiment = read_experiment(args.file, Library(frozenset(files), frozenset(recordings), allow_paths=True))
     if args.out is not None:
         refuse_unwritable(args.out)
+    hosts, place = hosts_of(args), world.place_of_this_process()
+    if (ranks := real_ranks(experiment)) is None:
+        if hosts.count > 1:
+            raise SpecError("--nnodes", hosts.count, f"{hosts.count} hosts need parallel.mode distributed")
+        return _measure(args, experiment, files, recordings, world.Alone())
+    if place is None:
+        return _launch(args, experiment, ranks, hosts)
+    world.tie_to_launcher()
+    world.pin(place)
+    trail = world.trail_of(place)
+    try:
+        with world.come_together(place, ranks, trail) as crew:
+            return _measure(args, experiment, files, recordings, crew)
+    except (SpecError, DoesNotFit, Unavailable) as error:
+        if trail is None:
+            raise
+        trail.fail("\n".join(map(str, getattr(error, "errors", [error]))))  # whoever watches says it, once for all
+        return {SpecError: BAD_EXPERIMENT, DoesNotFit: DOES_NOT_FIT, Unavailable: UNAVAILABLE}[type(error)]
+
+
+def real_ranks(experiment: Experiment) -> int | None:
+    """How many ranks the experiment needs to be started for it; None where it runs in this process."""
+    parallel = experiment.variants()[0][1].parallel
+    return parallel.layout.tp * parallel.layout.dp if parallel.mode == "distributed" else None
+
+
+def hosts_of(args: argparse.Namespace) -> launch.Hosts:
+    """The hosts that the command line names. Raises `SpecError`."""
+    if args.nnodes == 1 and args.rdzv is None and args.node_rank == 0:
+        return launch.Hosts()
+    if args.rdzv is None:
+        raise SpecError("--rdzv", None, "is missing; several hosts meet at a HOST:PORT of the first of them")
+    if not 0 <= args.node_rank < args.nnodes:
+        message = f"{args.node_rank} is not one of the {args.nnodes} hosts, which are counted from 0"
+        raise SpecError("--node-rank", args.node_rank, message)
+    return launch.Hosts(args.nnodes, args.node_rank, *launch.parse_address(args.rdzv))
+
+
+def _launch(args: argparse.Namespace, experiment: Experiment, ranks: int, hosts: launch.Hosts) -> int:
+    """Start this command once more for each rank; the first one writes the result."""
+    if args.stop_on_eof:
+        threading.Thread(target=_stop_at_eof, daemon=True).start()
+    solvers = {run.spec.routing.solver for run in experiment.runs()}
+    patience_s = launch.EXACT_SOLVER_S if "exact" in solvers else launch.HANGS_AFTER_S
+    arguments = ["run", str(args.file), *(["--out", str(args.out)] if args.out else [])]
+    for option, folder in (("--traces", args.traces), ("--recordings", args.recordings)):
+        arguments += [option, str(folder)] if folder else []
+    try:
+        launch.launch(arguments, ranks, hosts, patience_s)
+    except launch.RanksFailed as error:
+        return fail(error.code, str(error))
+    return DONE
+
+
+def _measure(
+    args: argparse.Namespace,
+    experiment: Experiment,
+    files: dict[str, Path],
+    recordings: dict[str, Path],
+    crew: world.Alone | world.World,
+) -> int:
     stop = _stop_request(args.stop_on_eof)
     settle_allocators()
 
@@ -26,15 +101,23 @@ def run_command(args: argparse.Namespace) -> int:
 
     from bench_worker.runner import Canceled, run_experiment
 
-    report = StderrReport()
+    report = StderrReport() if crew.is_first else SilentReport()
     try:
         result = run_experiment(
-            experiment, report, trace_files=files, recording_files=recordings, allow_paths=True, stop=stop.is_set
+            experiment,
+            report,
+            trace_files=files,
+            recording_files=recordings,
+            allow_paths=True,
+            stop=stop.is_set,
+            crew=crew,
         )
     except Canceled:
-        return fail(CANCELED, "canceled")
+        return fail(CANCELED, "canceled") if crew.is_first else CANCELED
     except torch.OutOfMemoryError as error:
         raise DoesNotFit(f"measuring ran out of device memory: {str(error).splitlines()[0]}") from None
+    if not crew.is_first:
+        return DONE
     report.progress("write", 1, 1)
     document = result.model_dump_json(by_alias=True)
     if args.out is None:
@@ -57,6 +140,12 @@ def _stop_request(on_eof: bool) -> threading.Event:
     if on_eof:
         threading.Thread(target=_wait_for_eof, args=(stop,), daemon=True).start()
     return stop
+
+
+def _stop_at_eof() -> None:
+    ended = threading.Event()
+    _wait_for_eof(ended)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _wait_for_eof(stop: threading.Event) -> None:

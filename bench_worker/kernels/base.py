@@ -18,12 +18,23 @@ from bench_worker.spec import Spec
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
+class ExpertSource(Protocol):
+    """Has the weights of every expert of a layer, or makes them."""
+
+    def of(self, expert: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Gate [I, H], up [I, H] and down [H, I] of one expert."""
+        ...
+
+
 @dataclass(frozen=True)
 class ExpertWeights:
     """``gate_up`` [E, 2I, H] holds the gate rows, then the up rows, of each expert; ``down`` [E, H, I]."""
 
     gate_up: Tensor
     down: Tensor
+
+    def of(self, expert: int) -> tuple[Tensor, Tensor, Tensor]:
+        return self.gate[expert], self.up[expert], self.down[expert]
 
     @property
     def gate(self) -> Tensor:

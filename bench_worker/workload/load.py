@@ -11,7 +11,7 @@ from torch import Tensor
 from bench_worker.spec import Load
 from bench_worker.step_layout import Segment, StepLayout
 from bench_worker.workload.plackett_luce import fit_weights
-from bench_worker.workload.recordings import Recording
+from bench_worker.workload.recordings import Recording, recorded_layers
 from bench_worker.workload.scores import popularity, rank_first, repeated, score
 
 
@@ -19,14 +19,23 @@ class ExpertLoad:
     """Scores of one load for ``layers`` executed layers of a model with ``num_experts`` experts, ``top_k`` a token.
 
     ``uniform`` and ``zipf``: each executed layer has its own hot experts. ``recorded``: each step draws, for each
-    executed layer, one of the recording's layers. A recording of single tokens is replayed: request r reads the
+    executed layer, one of the recording's layers; with ``layers_stay`` they are `recorded_layers` in every step, since
+    experts are placed layer by layer. A recording of single tokens is replayed: request r reads the
     recording's sequence r, round and round, token by token. With ``correlation``, the noise on an expert's score stays
     from one token of a request to the next with that chance, over steps as well; a replay needs none.
     """
 
     def __init__(
-        self, load: Load, num_experts: int, top_k: int, layers: int, seed: int, recording: Recording | None
+        self,
+        load: Load,
+        num_experts: int,
+        top_k: int,
+        layers: int,
+        seed: int,
+        recording: Recording | None,
+        layers_stay: bool = False,
     ) -> None:
+        self.layers_stay = layers_stay
         self.load, self.num_experts, self.top_k, self.layers = load, num_experts, top_k, layers
         self.seed, self.recording = seed, recording
         self._weights: dict[int, Tensor] = {}
@@ -41,7 +50,9 @@ class ExpertLoad:
 
     def _make(self, layout: StepLayout, generator: torch.Generator) -> list[Tensor]:
         rows = list(range(self.layers))
-        if self.recording is not None:
+        if self.recording is not None and self.layers_stay:
+            rows = recorded_layers(len(self.recording.layers), self.layers).tolist()
+        elif self.recording is not None:
             rows = torch.randint(len(self.recording.layers), (self.layers,), generator=generator).tolist()
         noise = torch.empty(layout.num_tokens, self.layers, self.num_experts).exponential_(generator=generator)
         if self.load.correlation:

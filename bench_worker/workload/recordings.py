@@ -255,3 +255,8 @@ def write_recording(path: Path, recording: Recording) -> None:
             held["top_k"] = recording.top_k
     with path.open("wb") as file:  # given a name, numpy would add a suffix
         np.savez_compressed(file, **held)
+
+
+def recorded_layers(recorded: int, executed: int) -> np.ndarray:
+    """The recording's layer int64 [executed] that each executed layer replays, spread over all ``recorded``."""
+    return np.arange(executed) * recorded // executed

@@ -19,9 +19,10 @@ def fields(run):
     return [one.field for one in verdict(run).advice]
 
 
-@pytest.fixture
-def everything_built(monkeypatch):
-    monkeypatch.setattr(spec_rules, "_not_built", lambda spec: iter(()))
+def ranks(count, **parallel):
+    """On ``count`` ranks of one device."""
+    layout = {"layout": {"dp": count}, "mode": "virtual", "topology": "h200-nccl"}
+    return spec(kernels={"attention": False}, parallel={**layout, **parallel})
 
 
 WAITING = [{"experts": 70.0, "idle": 0.0}, *[{"experts": 10.0, "idle": 60.0}] * 7]
@@ -30,16 +31,16 @@ WAITING = [{"experts": 70.0, "idle": 0.0}, *[{"experts": 10.0, "idle": 60.0}] * 
 @pytest.mark.parametrize(
     ("redundant", "words"), [(0, "placement eplb"), (8, "placement eplb with 8 redundant experts")]
 )
-def test_waiting_ranks_get_a_placement_by_load(everything_built, redundant, words):
-    eight = spec(parallel={"layout": {"dp": 8}, "mode": "virtual", "redundant_experts": redundant})
+def test_waiting_ranks_get_a_placement_by_load(redundant, words):
+    eight = ranks(8, redundant_experts=redundant)
     advice = verdict(timed_run(*WAITING, limits=limit(1.0), spec=eight, exchange=exchange(8))).advice
     assert advice[0].sentence == f"{words}: waiting is 75%"
     assert advice[0].experiment["vary"] == {"field": "parallel.placement", "values": ["contiguous", "eplb"]}
 
 
-def test_with_a_placement_by_load_hot_experts_get_copies_as_many_as_the_ranks_divide(everything_built):
-    twelve = {"layout": {"dp": 12}, "mode": "virtual", "placement": "eplb", "redundant_experts": 8}
-    run = timed_run(*WAITING, limits=limit(1.0), spec=spec(parallel=twelve), exchange=exchange(12))
+def test_with_a_placement_by_load_hot_experts_get_copies_as_many_as_the_ranks_divide():
+    twelve = ranks(12, placement="eplb", redundant_experts=8)
+    run = timed_run(*WAITING, limits=limit(1.0), spec=twelve, exchange=exchange(12))
     advice = verdict(run).advice
     assert advice[0].sentence == "placement eplb with 20 redundant experts: waiting is 75%"
     assert advice[0].experiment["vary"] == {"field": "parallel.redundant_experts", "values": [8, 20]}
@@ -78,31 +79,30 @@ def test_an_exact_solver_gives_way_to_the_auction():
     assert fields(timed_run({"route.select": 10.0}, limits=limit(1.0), spec=exact))[0] == "routing.solver"
 
 
-def test_a_wire_that_is_assumed_is_called_so(everything_built):
-    two = spec(parallel={"layout": {"dp": 2}, "mode": "virtual"})
-    advice = verdict(timed_run({"dispatch": 10.0}, spec=two, exchange=exchange(2, "assumed"))).advice
+def test_a_wire_that_is_assumed_is_called_so():
+    advice = verdict(timed_run({"dispatch": 10.0}, spec=ranks(2), exchange=exchange(2, "assumed"))).advice
     assert [one.sentence for one in advice] == [
         "placement locality: communication (assumed network) is 100%",
         "group-limited routing; it changes the expert set: communication (assumed network) is 100%",
     ]
 
 
-def test_attention_asks_for_more_tensor_parallel_ranks(everything_built):
-    assert fields(timed_run({"attention": 10.0}, spec=spec())) == ["parallel.layout"]
+def test_nothing_is_advised_against_attention():
+    assert fields(timed_run({"attention": 10.0}, spec=spec(workload={"requests": 64}))) == []
 
 
-def test_what_this_version_can_not_run_is_not_advised(monkeypatch):
-    monkeypatch.setitem(spec_rules.NOT_BUILT, "kernels.quantization", frozenset(["fp8"]))
+def test_what_this_version_can_not_run_is_not_advised():
+    """Experts in fp8 would be."""
+    assert spec_rules.NOT_BUILT["kernels.quantization"]
     assert "kernels.quantization" not in fields(timed_run({"experts": 10.0}, limits=limit(1.0), spec=spec()))
 
 
 @pytest.mark.parametrize("by_memory", [0.0, 0.5, 1.0])
-def test_every_advice_is_an_experiment_that_changes_one_variable_of_the_run(everything_built, by_memory):
+def test_every_advice_is_an_experiment_that_changes_one_variable_of_the_run(by_memory):
     run = timed_run(
-        {"experts": 30.0, "route.select": 10.0, "dispatch": 9.0, "attention": 10.0, "idle": 20.0},
+        {"experts": 30.0, "route.select": 10.0, "attention": 10.0},
         limits={"experts": Limit(floor_us=1.0, share=0.2, bound="overhead", by_memory=by_memory)},
         spec=spec(workload={"requests": 64}),
-        exchange=exchange(1),
     )
     advice = verdict(run).advice
     assert 0 < len(advice) <= MOST_ADVICE

@@ -394,3 +394,18 @@ def test_padded_rows_are_counted_with_the_fullest_expert(backend, load, capacity
         for name in ("deepspeed", backend)
     )
     assert other.buffers_bytes - one.buffers_bytes == (128 * fullest - 2048 * 8) * width
+
+
+def test_ranks_in_one_process_share_their_experts_or_hold_copies():
+    def experts(**parallel):
+        several = {"mode": "virtual", "layout": {"dp": 4}} | parallel
+        spec = Spec.model_validate({"model": "olmoe-1b-7b", "kernels": {"attention": False}, "parallel": several})
+        fit = fit_measurement(spec, None, tokens_per_sequence=64)
+        return fit.parts["experts"] / (3 * 2048 * 1024 * 2), fit.parts["process"] / PROCESS_BYTES
+
+    assert experts(mode="single", layout={}) == (64, 1)
+    assert experts() == (64, 1)
+    assert experts(placement="round_robin") == (64 + 64, 1)
+    assert experts(placement="eplb", redundant_experts=8) == (64 + 72, 1)
+    assert experts(mode="distributed", redundant_experts=8) == (72, 4)
+    assert experts(count_only=True) == (0, 1)

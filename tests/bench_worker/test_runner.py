@@ -450,3 +450,42 @@ def test_what_else_ran_on_the_machine_is_flagged(experiment, monkeypatch):
     monkeypatch.setattr(runner.machine_state, "governor_flag", lambda governor: "The clock is governed.")
     result, _ = measure(experiment())
     assert result.environment["flags"] == ["Others were busy.", "The clock is governed."]
+
+
+def test_variants_on_several_ranks_run_beside_each_other_and_say_what_their_ranks_did(experiment):
+    base = {"kernels": {"attention": False}, "parallel": {"mode": "virtual", "layout": {"tp": 1, "dp": 4, "nodes": 2}}}
+    vary = {"field": "parallel.placement", "values": ["contiguous", "eplb"]}
+    result, _ = measure(experiment(vary, workload={"requests": 6}, **base))
+    first = result.runs[0].steps
+    tokens = [p + d for p, d in zip(first.prefill_tokens, first.decode_tokens, strict=True)]
+    for run in result.runs:
+        assert run.status == "ok"
+        assert [rank.rank for rank in run.steps.ranks] == [0, 1, 2, 3]
+        assert np.sum([rank.assignments for rank in run.steps.ranks], axis=0).tolist() == [2 * 2 * t for t in tokens]
+        for rank in run.steps.ranks:
+            stages = np.sum([us for stage, us in rank.stages_us.items() if "." not in stage], axis=0)
+            assert stages + rank.idle_us == pytest.approx(run.steps.layer_us, abs=0.01)
+        sent = np.array(run.exchange.dispatched_bytes)
+        assert sent.sum() == sum(run.steps.assignments) * 64 * 2  # bfloat16 rows of 64
+        assert np.sum([np.sum(list(rank.bytes.values())) for rank in run.steps.ranks]) == 2 * sent.sum()
+        assert run.exchange.nodes == [0, 0, 1, 1]
+        assert run.notes[0].startswith("Measured compute, modelled network")
+        assert run.origins["dispatch"] == run.origins["layer_us"] == "assumed"  # InfiniBand is from a datasheet
+        assert sum(run.summary.stage_share.values()) == pytest.approx(1)
+        assert 0 < run.summary.idle_share < 1
+    contiguous, eplb = result.runs
+    assert (contiguous.exchange.fitted_to, eplb.exchange.fitted_to) == ("nothing", "first pass")
+    assert eplb.summary.imbalance <= contiguous.summary.imbalance
+
+
+def test_a_layout_that_no_machine_could_hold_is_counted(experiment):
+    parallel = {"mode": "virtual", "layout": {"tp": 1, "dp": 256, "nodes": 32}, "count_only": True}
+    result, _ = measure(experiment(
+        model="deepseek-v3", layers=2, kernels={"attention": False}, parallel=parallel,
+        workload={"requests": 8, "max_batch_tokens": 64}, conditions=[{"concurrency": 8, "prompt_tokens": 6}],
+    ))  # fmt: skip
+    (run,) = result.runs
+    assert len(run.steps.ranks) == 256
+    assert run.exchange.count_only
+    assert set(run.summary.stage_us) == {"dispatch", "combine", "combine.transfer", "idle"}
+    assert "Only counted" in run.notes[0]

@@ -3,7 +3,8 @@
 import pytest
 
 from bench_worker.errors import SpecError
-from bench_worker.result import Check, Comparison, Result, RunComparison, TailSteps
+from bench_worker.findings import Comparison, RunComparison
+from bench_worker.result import Check, Result, TailSteps
 from bench_worker.show import overview, part, read_result
 from bench_worker.verdict import overall
 from tests.bench_worker.make import made_result, made_run, timed_run

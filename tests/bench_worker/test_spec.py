@@ -104,6 +104,7 @@ def test_a_document_that_names_everything_is_taken_as_it_is():
         **EXAMPLE["base"],
         "routing": {**EXAMPLE["base"]["routing"], **dict.fromkeys(unset)},
         "load": {"profile": "zipf", "skew": 1.0, "recording": None, "correlation": 0.0},
+        "parallel": {**EXAMPLE["base"]["parallel"], "count_only": False},
     }
     assert [(c["concurrency"], c["prompt_tokens"]) for c in written["conditions"]] == [
         (1, 128), (16, 128), (1, 2048), (16, 2048)

@@ -34,8 +34,6 @@ def test_a_plain_configuration_has_no_problem():
 @pytest.mark.parametrize(
     ("path", "value", "runs"),
     [
-        ("parallel.mode", "virtual", "single"),
-        ("parallel.placement", "eplb", "contiguous"),
         ("kernels.quantization", "fp8", "none"),
     ],
 )
@@ -51,11 +49,6 @@ def test_only_known_values_are_listed_as_not_built_and_some_are_built(path):
 @pytest.mark.parametrize(
     ("path", "value", "sentence"),
     [
-        ("parallel.layout.tp", 2, "2 is not allowed; several ranks are not built yet, use 1"),
-        ("parallel.layout.dp", 8, "8 is not allowed; several ranks are not built yet, use 1"),
-        ("parallel.layout.nodes", 2, "2 is not allowed; several ranks are not built yet, use 1"),
-        ("parallel.redundant_experts", 4, "4 is not allowed; redundant experts are not built yet, use 0"),
-        ("parallel.topology", "ib", "'ib' has no use yet in this version; leave it empty"),
         ("workload.rate", 2.5, "2.5 has no use with closed; leave it empty, or set arrivals to poisson"),
         ("workload.speedup", 2.0, "2.0 has no use with closed; leave it empty, or set arrivals to trace"),
     ],

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from bench_worker.result import Comparison
+from bench_worker.findings import Comparison
 from bench_worker.stats import (
     BETWEEN_RUNS,
     MIN_SAMPLES,

@@ -12,9 +12,9 @@ import torch
 from bench_worker import environment, models
 from bench_worker.bench import order
 from bench_worker.comparison import compare_times
+from bench_worker.findings import Comparison
 from bench_worker.network import Network
 from bench_worker.planning import network_key
-from bench_worker.result import Comparison
 from bench_worker.scaling import LAYER, with_stages
 from bench_worker.spec import Experiment
 from bench_worker.stages import Clock, StageClock

@@ -1,0 +1,56 @@
+"""The placement of a run, and the load that it was fitted to. Torch-free.
+
+Shapes: ``L`` executed layers, ``R`` ranks, ``E`` experts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from bench_worker.models import Model
+from bench_worker.parallel.placement import Placement, place
+from bench_worker.spec import Spec
+from bench_worker.workload.recordings import Recording, recorded_layers
+
+__all__ = ["Fitted", "fit_placement"]
+
+#: Policies that place experts by their load.
+BY_LOAD = ("eplb", "locality")
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """``imbalance``: max / mean rank load, mean over layers, under the load that the placement was fitted to; None
+    where it was fitted to ``nothing``."""
+
+    placement: Placement
+    fitted_to: Literal["nothing", "recording", "first pass"]
+    imbalance: float | None
+
+
+def fit_placement(
+    spec: Spec, model: Model, recording: Recording | None, first_pass: Callable[[], np.ndarray]
+) -> Fitted:
+    """Place the experts of each executed layer.
+
+    The load is that of the ``recording`` which the run replays, where the routing is left to the model, layer by layer
+    as `recorded_layers` chooses them; else ``first_pass()`` counts assignments [L, R, E] by the rank of their token.
+    ``locality`` needs to know those ranks, so it always takes a first pass.
+    """
+    parallel = spec.parallel
+    ranks, policy = parallel.layout.tp * parallel.layout.dp, parallel.placement
+    sizes = (ranks, policy, parallel.redundant_experts, parallel.layout.nodes, model.num_groups)
+    if policy not in BY_LOAD:
+        return Fitted(place(np.ones((spec.layers, model.experts)), *sizes), "nothing", None)
+    if recording is not None and policy != "locality":
+        load = recording.shares[recorded_layers(len(recording.layers), spec.layers)]
+        placement = place(load, *sizes)
+        return Fitted(placement, "recording", float(placement.imbalance(load).mean()))
+    by_rank = first_pass()
+    load = by_rank.sum(axis=1)
+    placement = place(load, *sizes, source_load=by_rank)
+    return Fitted(placement, "first pass", float(placement.imbalance(load).mean()))

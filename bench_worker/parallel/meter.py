@@ -1,0 +1,49 @@
+"""Measures one step of a variant on several ranks."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bench_worker.meter import WHOLE_CLOCK_EVERY
+from bench_worker.parallel.counting import CountingVariant
+from bench_worker.parallel.step import bytes_by_domain
+from bench_worker.parallel.variant import ParallelVariant
+from bench_worker.rank_record import RankStep
+from bench_worker.recording import RunRecord, StepRecord
+from bench_worker.step_input import StepInput
+from bench_worker.workload.schedule import Batch
+
+
+def measure(
+    variant: ParallelVariant | CountingVariant, inputs: StepInput, record: RunRecord, index: int, batch: Batch
+) -> None:
+    """One step and, on one in `WHOLE_CLOCK_EVERY`, once more as a whole; which of the two comes first alternates."""
+    turn, rest = divmod(index, WHOLE_CLOCK_EVERY)
+    whole_us = variant.whole_us(inputs) if rest == 0 and turn % 2 else None
+    step = variant.run(inputs)
+    if rest == 0 and not turn % 2:
+        whole_us = variant.whole_us(inputs)
+    sent = step.rows.sum(axis=0) * variant.row_bytes
+    record.add(
+        StepRecord(
+            index=index,
+            prefill_tokens=batch.prefill_tokens,
+            decode_tokens=batch.decode_tokens,
+            assignments=step.outcome.assignments,
+            dropped=step.outcome.dropped,
+            rows=int(step.computed.sum()),
+            moved_bytes=2 * int(sent.sum()),
+            times_us=step.timeline.of_slowest(),
+            whole_us=whole_us,
+            work=step.work[step.timeline.slowest] if step.work else {},
+            ranks=RankStep(
+                load=step.rows.sum(axis=1),
+                rows=step.computed,
+                stages_us=step.timeline.stages_us,
+                idle_us=step.timeline.idle_us,
+                bytes=bytes_by_domain(sent, np.asarray(variant.layout.node_of_rank())),
+                dispatched_bytes=sent,
+            ),
+        ),
+        step.outcome,
+    )

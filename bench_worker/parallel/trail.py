@@ -1,0 +1,100 @@
+"""Signs of life of each rank in a small file of its own, for the launcher that watches over them. Torch-free.
+
+A sign costs a write to shared memory, no call to the system: it may stand between two stages. Beside them a thread says
+every second that the process runs at all: ranks that wait for one which was stopped have come as far as that one.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import threading
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["Sign", "Trail", "read"]
+
+#: Process, number of signs so far, when the last one was given (monotonic), and the lengths of the two texts.
+_HEAD = struct.Struct("<qqdHH")
+#: When the process last ran (monotonic).
+_ALIVE = struct.Struct("<d")
+ALIVE_EVERY_S = 1.0
+_LAST_BYTES, _ERROR_BYTES = 200, 3000
+_TEXTS = _HEAD.size + _ALIVE.size
+_SIZE = _TEXTS + _LAST_BYTES + _ERROR_BYTES
+
+
+class Sign(NamedTuple):
+    """``signs`` so far, the last of them ``last`` at ``at_s``; the process ran at ``alive_s``, both on the monotonic
+    clock. ``error``: why the rank ended."""
+
+    pid: int
+    signs: int
+    at_s: float
+    alive_s: float
+    last: str
+    error: str
+
+
+class Trail:
+    """Written by one rank."""
+
+    def __init__(self, file: Path, pid: int) -> None:
+        file.write_bytes(b"\0" * _SIZE)
+        with file.open("r+b") as opened:
+            self._map = mmap.mmap(opened.fileno(), _SIZE)
+        self._pid, self._signs, self._last, self._error = pid, 0, b"", b""
+        self._phase = ""
+        self.sign("its start")
+        threading.Thread(target=self._stay_alive, daemon=True).start()
+
+    def phase(self, text: str) -> None:
+        """What the signs from now on belong to: a step, or what is prepared."""
+        self._phase = text
+        self.sign("")
+
+    def sign(self, what: str) -> None:
+        """It has come so far."""
+        self._signs += 1
+        last = f"{what} of {self._phase}" if what and self._phase else what or self._phase
+        self._last = last.encode()[:_LAST_BYTES]
+        self._write()
+
+    def fail(self, error: str) -> None:
+        """It ends, for a reason of its own."""
+        self._error = error.encode()[:_ERROR_BYTES]
+        self._write()
+
+    def _stay_alive(self) -> None:
+        while True:
+            _ALIVE.pack_into(self._map, _HEAD.size, time.monotonic())
+            time.sleep(ALIVE_EVERY_S)
+
+    def _write(self) -> None:
+        start = _TEXTS
+        self._map[start : start + len(self._last)] = self._last
+        if self._error:
+            self._map[start + _LAST_BYTES : start + _LAST_BYTES + len(self._error)] = self._error
+        _HEAD.pack_into(self._map, 0, self._pid, self._signs, time.monotonic(), len(self._last), len(self._error))
+
+
+def read(file: Path) -> Sign | None:
+    """The last sign of the rank that writes ``file``; None before its first."""
+    try:
+        data = file.read_bytes()
+    except FileNotFoundError:
+        return None
+    if len(data) < _SIZE:
+        return None
+    pid, signs, at_s, last, error = _HEAD.unpack_from(data)
+    (alive_s,) = _ALIVE.unpack_from(data, _HEAD.size)
+    texts = data[_TEXTS:]
+    if not signs:
+        return None
+    of_error = texts[_LAST_BYTES : _LAST_BYTES + error]
+    return Sign(pid, signs, at_s, alive_s, _text(texts[:last]), _text(of_error))
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")

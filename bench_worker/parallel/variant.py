@@ -1,0 +1,313 @@
+"""A variant whose experts are spread over ranks: all of them in this process, or one of them.
+
+Shapes: ``L`` executed layers, ``T`` tokens of a step, ``R`` ranks, ``P`` physical experts, ``E`` logical ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bench_worker import reference
+from bench_worker.capacity import CHECK_TOKENS
+from bench_worker.errors import Unavailable
+from bench_worker.kernels import registry
+from bench_worker.kernels.base import ExpertBackend
+from bench_worker.kernels.permute import RowBuffer
+from bench_worker.network import Network
+from bench_worker.outcome import Outcome
+from bench_worker.parallel.exchange import Exchange
+from bench_worker.parallel.fitted import Fitted
+from bench_worker.parallel.layout import Layout
+from bench_worker.parallel.rank_layer import RankLayer
+from bench_worker.parallel.replicas import Replicas
+from bench_worker.parallel.step import ParallelStep, together
+from bench_worker.parallel.timeline import Timeline, measured, modelled
+from bench_worker.parallel.topology import Topology
+from bench_worker.result import Check
+from bench_worker.roofline import Work, layer_work
+from bench_worker.routing import Assignments, SoftSlots
+from bench_worker.routing.reference import Wrong, expected
+from bench_worker.scaling import UNTIMED, top
+from bench_worker.spec import Spec
+from bench_worker.stages import LAYER, Clock, HostClock, NoClock, StageClock, WholeHostClock
+from bench_worker.step_input import StepInput
+from bench_worker.step_layout import StepLayout, one_token_each
+from bench_worker.tally import tally
+from bench_worker.variant import COMPARED_TOKENS, TOLERANCES
+from bench_worker.variant_base import VariantBase
+from bench_worker.weights import Weights
+
+
+class LayerPass(NamedTuple):
+    """Of one layer, an entry for each executed rank: outputs [T_r, H], choices, ``sent`` int64 [P] rows to each expert,
+    and ``received`` int64 [R, P/R] rows from each rank for each of its own."""
+
+    outputs: list[Tensor]
+    routed: list[Assignments | SoftSlots]
+    sent: list[Tensor]
+    received: list[Tensor]
+
+
+class RankInput(NamedTuple):
+    """One rank's part of a step: ``hidden`` [T_r, H], ``token_ids`` int64 [T_r], and for each layer ``scores``
+    [T_r, E]."""
+
+    hidden: Tensor
+    token_ids: Tensor
+    scores: list[Tensor]
+
+
+@dataclass(frozen=True)
+class RankReport:
+    """What one rank has to say of a step. ``spans_us``: time of each mark; ``rows`` int64 [L, R] that it sent to each
+    rank; ``computed`` rows, padding included; ``work`` of its experts, over all layers."""
+
+    start_us: float
+    spans_us: list[tuple[str, float]]
+    rows: np.ndarray
+    computed: int
+    work: dict[str, Work]
+    outcome: Outcome
+
+
+class ParallelVariant(VariantBase):
+    """Executes the ranks of ``exchange``. ``topology`` models the wires between ranks of one process. It is None where
+    rows really travel; then ``sign`` hears of every stage that has ended. Raises `Unavailable` where a part can't run
+    on the network's device."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        network: Network,
+        fitted: Fitted,
+        exchange: Exchange,
+        topology: Topology | None,
+        sign: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        if reason := registry.refusal(spec, network.device):
+            raise Unavailable(reason)
+        super().__init__(spec, network)
+        self.layout = Layout(**spec.parallel.layout.model_dump())
+        self.fitted, self.exchange, self.topology = fitted, exchange, topology
+        self._sign = sign
+        self._clocks: list[StageClock] = [
+            HostClock(network.device, sign) if topology is None else StageClock(network.device) for _ in exchange.ranks
+        ]
+        self._buffers: list[RowBuffer] = []
+        self.layers = self._layers()
+
+    def _layers(self) -> list[list[RankLayer]]:
+        """For each executed layer, the part of each rank."""
+        network, placement = self.network, self.fitted.placement
+        per_rank = placement.physical_to_logical.shape[1] // self.layout.num_ranks
+        mixed, own = self._buffer(), self._buffer()
+        sent = [self._buffer() for _ in self.exchange.ranks]
+        layers = []
+        for place, weights in enumerate(network.layers):
+            logical = placement.physical_to_logical[place]
+            replicas = Replicas(logical, network.model.experts, network.device)
+            layers.append([
+                RankLayer(
+                    rank, weights.gate, weights.shared,
+                    self._backend(place, logical[rank * per_rank : (rank + 1) * per_rank].tolist()),
+                    self.router, replicas, logical.size, (mixed, buffer, own), network.model.weight_on_input,
+                )
+                for rank, buffer in zip(self.exchange.ranks, sent, strict=True)
+            ])  # fmt: skip
+        return layers
+
+    def _buffer(self) -> RowBuffer:
+        self._buffers.append(RowBuffer(self.network.model.hidden, self.network.dtype, self.network.device))
+        return self._buffers[-1]
+
+    def _backend(self, layer: int, logical: list[int]) -> ExpertBackend:
+        kernels = self.spec.kernels
+        weights = self.network.experts_of_rank(layer, logical)
+        # A capacity limits what one rank's tokens send to an expert, not what it gets from all of them.
+        routing = self.spec.routing.model_copy(update={"capacity_factor": None})
+        spec = self.spec.model_copy(update={"routing": routing})
+        return registry.build(kernels.experts, kernels.fusion, weights, spec, self.network.model)
+
+    def warm(self) -> None:
+        """Pack weights and make kernels now, not in the first steps."""
+        for layer in self.layers:
+            for part in layer:
+                part.experts.warm()
+
+    def reserve(self, tokens: int) -> None:
+        """Make what a step of ``tokens`` needs for its selection."""
+        self.router.prepare(tokens, self.network.device)
+
+    def split(self, inputs: StepInput) -> list[RankInput]:
+        """Each executed rank's own tokens."""
+        device, rows = self.network.device, rows_of_ranks(self.layout, inputs.layout)
+        chosen = [torch.from_numpy(rows[rank]).to(device) for rank in self.exchange.ranks]
+        return [
+            RankInput(
+                inputs.hidden[own],
+                inputs.token_ids[own],
+                [self._checked(scores[own], inputs.token_ids[own]) for scores in inputs.scores],
+            )
+            for own in chosen
+        ]
+
+    def _checked(self, scores: Tensor, token_ids: Tensor) -> Tensor:
+        return self.router.checked(scores, token_ids) if scores.shape[0] else scores
+
+    @property
+    def row_bytes(self) -> int:
+        """Of one row on the wire."""
+        return self.network.model.hidden * self.network.dtype.itemsize
+
+    def forward(self, layer: int, given: list[RankInput], clocks: Sequence[Clock]) -> LayerPass:
+        """One MoE layer on the executed ranks, read top to bottom in stage order."""
+        parts = self.layers[layer]
+        sent = []
+        for part, own, clock in zip(parts, given, clocks, strict=True):
+            clock.outer(UNTIMED)
+            sent.append(part.send(own.hidden, own.scores[layer], own.token_ids, clock))
+
+        inbound = self.exchange.dispatch(sent)
+
+        results, shared = [], []
+        for part, received, own, clock in zip(parts, inbound, given, clocks, strict=True):
+            clock.inner("dispatch")
+            result, beside = part.compute(received, own.hidden, clock)
+            results.append(result)
+            shared.append(beside)
+
+        back = self.exchange.combine(results)
+
+        outputs = []
+        for outbound, rows, beside, clock in zip(sent, back, shared, clocks, strict=True):
+            clock.inner("combine.transfer")
+            output = outbound.reduce(rows)
+            if beside is not None:
+                output += beside
+            clock.inner("combine.reduce")
+            clock.outer(LAYER)
+            outputs.append(output)
+        counts = [one.counts for one in sent]
+        return LayerPass(outputs, [one.routed for one in sent], counts, [one.counts for one in inbound])
+
+    def run(self, inputs: StepInput) -> ParallelStep:
+        """One step through the executed layers."""
+        given = self.split(inputs)
+        self.exchange.meet()
+        for clock in self._clocks:
+            clock.begin()
+        passes = [self.forward(layer, given, self._clocks) for layer in range(len(self.layers))]
+        reports = self.exchange.gather([self._report(place, given[place], passes) for place in range(len(given))])
+        rows = np.stack([report.rows for report in reports], axis=1)
+        return ParallelStep(
+            rows=rows,
+            computed=np.array([report.computed for report in reports]),
+            work=[report.work for report in reports],
+            outcome=together([report.outcome for report in reports]),
+            timeline=self._timeline(reports, rows),
+        )
+
+    def whole_us(self, inputs: StepInput) -> float | None:
+        """The same layers under the outer marks alone, from the first rank's start to the last one's end; None where
+        ranks run one after the other, whose layer has no time as a whole."""
+        if self.topology is not None:
+            return None
+        given, clock = self.split(inputs), WholeHostClock(self.network.device, self._sign)
+        self.exchange.meet()
+        clock.begin()
+        for layer in range(len(self.layers)):
+            self.forward(layer, given, [clock])
+        start = clock.start_us - self.exchange.clock_offset_us
+        spans = self.exchange.gather([(start, start + sum(us for _, us in clock.spans()))])
+        return max(end for _, end in spans) - min(begin for begin, _ in spans)
+
+    def _report(self, place: int, given: RankInput, passes: list[LayerPass]) -> RankReport:
+        clock, num_ranks = self._clocks[place], self.layout.num_ranks
+        routed = [one.routed[place] for one in passes]
+        start_us = clock.start_us - self.exchange.clock_offset_us if isinstance(clock, HostClock) else 0.0
+        parts = zip(self.layers, passes, strict=True)
+        return RankReport(
+            start_us=start_us,
+            spans_us=clock.spans(),
+            rows=np.stack([one.sent[place].view(num_ranks, -1).sum(dim=1).cpu().numpy() for one in passes]),
+            computed=sum(layer[place].computed_rows(one.received[place]) for layer, one in parts),
+            work=self._work(len(given.hidden), [one.received[place].sum(dim=0).cpu().numpy() for one in passes]),
+            outcome=tally(routed, given.scores, given.token_ids, self.network.model.experts, self.own_router),
+        )
+
+    def _work(self, tokens: int, received: Sequence[np.ndarray]) -> dict[str, Work]:
+        """What a rank's experts have to do for the rows [P/R] that each ``received``, and the shared one for its own
+        ``tokens``, over all layers."""
+        total: dict[str, Work] = {}
+        for rows in received:
+            for stage, own in layer_work(self.network.model, self.network.dtype.itemsize, tokens, rows).items():
+                if top(stage) == "experts":
+                    total[stage] = total.get(stage, Work()) + own
+        return total
+
+    def _timeline(self, reports: list[RankReport], rows: np.ndarray) -> Timeline:
+        names = [name for name, _ in reports[0].spans_us]
+        spans_us = np.array([[us for _, us in report.spans_us] for report in reports])
+        if self.topology is None:
+            return measured(names, np.array([report.start_us for report in reports]), spans_us)
+        return modelled(names, spans_us, transfers_us(self.topology, self.layout, rows * self.row_bytes))
+
+    def check(self) -> Check:
+        """The first layer against the float64 reference of each rank's own tokens, with the buffers poisoned first."""
+        model, network = self.network.model, self.network
+        weights, device = Weights(network.dtype, network.device, seed=1), network.device
+        hidden = weights.noise(CHECK_TOKENS, model.hidden)
+        scores = Weights(torch.float32, device, seed=2).noise(CHECK_TOKENS, model.experts)
+        token_ids = torch.arange(CHECK_TOKENS, device=device) % model.vocab
+        self.reserve(CHECK_TOKENS)
+        inputs = StepInput(one_token_each(CHECK_TOKENS, device), token_ids, hidden, [scores] * len(self.layers))
+        given = self.split(inputs)
+        for poisoned in (True, False):  # a first pass makes the buffers as large as they get
+            done = self.forward(0, given, [NoClock() for _ in given])
+            if poisoned:
+                self.exchange.poison()
+                for buffer in self._buffers:
+                    buffer.poison()
+        each = max(1, COMPARED_TOKENS // self.layout.num_ranks)
+        parts = zip(given, done.outputs, done.routed, strict=True)
+        errors = self.exchange.gather([self._error(own, output, routed, each) for own, output, routed in parts])
+        return Check(
+            rel_error=max(errors), tolerance=TOLERANCES[self.spec.kernels.dtype], tokens=each * self.layout.num_ranks
+        )
+
+    def _error(self, given: RankInput, output: Tensor, routed: Assignments | SoftSlots, tokens: int) -> float:
+        """The worst relative error of the first ``tokens`` of one rank."""
+        compared = list(range(min(tokens, len(given.hidden))))
+        if not compared:
+            return 0.0
+        try:
+            choices = expected(self.router, given.scores[0], given.token_ids, routed)
+        except Wrong:
+            return math.inf
+        model = self.network.model
+        correct = reference.layer(
+            given.hidden, self.network.layers[0], choices, model.expert_activation, model.weight_on_input, compared
+        )
+        return reference.relative_error(output[compared], correct)
+
+
+def rows_of_ranks(layout: Layout, step: StepLayout) -> list[np.ndarray]:
+    """The rows [T_r] of ``step`` that belong to each rank."""
+    requests = np.array([segment.request for segment in step.segments], np.int64)
+    lengths = np.array([segment.length for segment in step.segments], np.int64)
+    return layout.rows_of_ranks(requests, lengths)
+
+
+def transfers_us(topology: Topology, layout: Layout, sent: np.ndarray) -> list[np.ndarray]:
+    """Times [R] of the exchanges of a step, dispatch and combine of layer after layer, for ``sent`` [L, R, R] bytes."""
+    nodes = layout.node_of_rank()
+    dispatch = topology.exchange_us(sent, nodes, "dispatch")
+    combine = topology.exchange_us(sent.swapaxes(1, 2), nodes, "combine")
+    return [way[layer] for layer in range(len(sent)) for way in (dispatch, combine)]

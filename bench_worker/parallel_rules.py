@@ -1,0 +1,98 @@
+"""What the types of an experiment can't say about its ranks. Torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
+
+from bench_worker.errors import SpecError, shown
+from bench_worker.models import Model
+from bench_worker.parallel.layout import Layout
+from bench_worker.parallel.topology import TopologyError, load_topology
+from bench_worker.spec_fields import Parallel, Spec
+
+#: Values that need several ranks, by field; with one rank only the default means something.
+SEVERAL_RANKS = {
+    "layout.tp": 1, "layout.dp": 1, "layout.nodes": 1, "placement": "contiguous", "redundant_experts": 0,
+}  # fmt: skip
+
+
+def without_model(spec: Spec, allow_paths: bool) -> Iterator[SpecError]:
+    """What is wrong whatever the model is. Fields are named as inside the spec."""
+    parallel = spec.parallel
+    if parallel.mode == "single":
+        for field, only in SEVERAL_RANKS.items():
+            value = attrgetter(field)(parallel)
+            if value != only:
+                message = f"{shown(value)} needs several ranks; set parallel.mode to virtual or distributed, or use"
+                yield SpecError(f"parallel.{field}", value, f"{message} {only}")
+    if parallel.mode != "virtual":
+        if parallel.topology is not None:
+            message = (
+                f"{shown(parallel.topology)} has no use with {parallel.mode}, whose times are real; leave it empty"
+            )
+            yield SpecError("parallel.topology", parallel.topology, message)
+        if parallel.count_only:
+            yield SpecError("parallel.count_only", True, f"True has no use with {parallel.mode}; use virtual, or false")
+    if parallel.mode == "single":
+        return
+    layout = Layout(**parallel.layout.model_dump())
+    if layout.num_ranks % layout.nodes:
+        message = f"{layout.nodes} does not divide the {layout.num_ranks} ranks (tp · dp)"
+        yield SpecError("parallel.layout.nodes", layout.nodes, message)
+    elif parallel.mode == "virtual":
+        yield from _topology(parallel, layout, allow_paths)
+    if parallel.count_only and layout.num_ranks == 1:
+        yield SpecError("parallel.count_only", True, "True has no use with one rank, which sends nothing")
+    if spec.kernels.attention:
+        message = f"True has no use with {parallel.mode}, which measures the MoE layers alone; set it to false"
+        yield SpecError("kernels.attention", True, message)
+    if spec.kernels.experts in ("auto", "deepspeed_layer"):
+        message = f"{shown(spec.kernels.experts)} runs on one rank only; name one of deepspeed, loop, padded, zentorch"
+        yield SpecError("kernels.experts", spec.kernels.experts, message)
+
+
+def beyond_the_model(spec: Spec, model: Model) -> Iterator[SpecError]:
+    """What is wrong with the ranks for ``model``."""
+    parallel = spec.parallel
+    ranks = parallel.layout.tp * parallel.layout.dp
+    extra = parallel.redundant_experts
+    if parallel.mode == "single" or (model.experts + extra) % ranks == 0:
+        return
+    missing = -(model.experts + extra) % ranks
+    if extra:
+        message = f"{extra} and the {model.experts} experts of {model.name} do not divide by {ranks} ranks (tp · dp)"
+        yield SpecError("parallel.redundant_experts", extra, f"{message}; {extra + missing} would")
+    else:
+        field, value = ("dp", parallel.layout.dp) if parallel.layout.dp > 1 else ("tp", parallel.layout.tp)
+        message = f"{ranks} ranks (tp · dp) do not divide the {model.experts} experts of {model.name}"
+        yield SpecError(f"parallel.layout.{field}", value, f"{message}; {missing} redundant experts would fill them up")
+
+
+def together(variants: Iterable[Spec]) -> Iterator[SpecError]:
+    """What keeps variants from being measured together: real ranks are started once, for all of them."""
+    kinds = {
+        (spec.parallel.mode == "distributed", spec.parallel.layout.tp * spec.parallel.layout.dp): spec.parallel.mode
+        for spec in variants
+    }
+    if not any(real for real, _ in kinds):
+        return
+    if not all(real for real, _ in kinds):
+        message = "real ranks can't be compared with one device in one experiment; make two, or use virtual for all"
+        yield SpecError("vary.values", "distributed", f"'distributed' beside another mode: {message}")
+    elif len(kinds) > 1:
+        counts = sorted(ranks for _, ranks in kinds)
+        message = f"the variants have {', '.join(map(str, counts[:-1]))} and {counts[-1]} ranks"
+        yield SpecError("vary.values", counts, f"{message}; those of one distributed experiment have equally many")
+
+
+def _topology(parallel: Parallel, layout: Layout, allow_paths: bool) -> Iterator[SpecError]:
+    used = [
+        domain
+        for domain, is_used in (("intra_node", layout.num_ranks > layout.nodes), ("inter_node", layout.nodes > 1))
+        if is_used
+    ]
+    try:
+        load_topology(parallel.topology, allow_paths=allow_paths).require(used)
+    except TopologyError as error:
+        yield SpecError("parallel.topology", parallel.topology, str(error))

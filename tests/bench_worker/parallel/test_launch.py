@@ -1,0 +1,227 @@
+"""The command that starts real ranks: what it writes, and what it says when one of them dies, hangs or is refused."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from bench_worker.errors import SpecError, Unavailable
+from bench_worker.parallel import launch, trail
+from bench_worker.parallel.world import Place, refuse_more_ranks_than_devices
+from bench_worker.result import Result
+
+ROOT = Path(__file__).resolve().parents[3]
+#: As the command line, with less patience for a rank that hangs.
+IMPATIENT = """
+import sys
+from bench_worker.parallel import launch
+launch.HANGS_AFTER_S = 8.0
+from bench_worker.__main__ import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.fixture
+def experiment_file(tiny_config, tmp_path):
+    def write(requests=4, **parallel):
+        several = {"mode": "distributed", "layout": {"tp": 1, "dp": 2, "nodes": 1}} | parallel
+        path = tmp_path / "experiment.json"
+        path.write_text(json.dumps({
+            "base": {
+                "model": str(tiny_config), "layers": 2, "parallel": several,
+                "kernels": {"attention": False, "dtype": "float32"},
+                "workload": {"requests": requests, "prompt_tokens": 5, "output_tokens": 4, "concurrency": 2},
+            },
+            "measure": {"warmup_steps": 1},
+        }))  # fmt: skip
+        return path
+
+    return write
+
+
+def ended(program, *arguments, **kwargs):
+    return subprocess.run(
+        [*program, "run", *map(str, arguments)], cwd=ROOT, capture_output=True, text=True, timeout=200, **kwargs
+    )
+
+
+def errors(stderr):
+    events = [json.loads(line) for line in stderr.splitlines() if line.startswith("{")]
+    return [event["message"] for event in events if event["event"] == "error"]
+
+
+PROGRAM = (sys.executable, "-m", "bench_worker")
+
+
+def test_a_file_with_real_ranks_starts_them_and_the_first_writes_the_result(experiment_file, tmp_path):
+    out = tmp_path / "result.json"
+    done = ended(PROGRAM, experiment_file(), "--out", out)
+    assert (done.returncode, done.stdout, errors(done.stderr)) == (0, "", [])
+    (run,) = Result.model_validate_json(out.read_bytes()).runs
+    assert run.status == "ok"
+    assert [rank.rank for rank in run.steps.ranks] == [0, 1]
+    assert run.exchange.network == run.origins["dispatch"] == "measured"
+    assert run.exchange.clock_offsets_us == []  # one kernel gives both the time
+    assert run.clock.sampled_steps > 0
+
+
+@pytest.fixture
+def measuring(experiment_file):
+    """A run of two ranks in the midst of its steps; the pids of its ranks."""
+    program = subprocess.Popen(
+        [sys.executable, "-c", IMPATIENT, "run", str(experiment_file(requests=100_000))],
+        cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    said = []
+    for line in program.stderr:
+        said.append(line)
+        if '"measure"' in line:
+            break
+    else:
+        raise AssertionError("".join(said))
+    ranks = {}
+    for child in psutil.Process(program.pid).children(recursive=True):
+        if (rank := child.environ().get("RANK")) is not None:
+            ranks[int(rank)] = child.pid
+    assert set(ranks) == {0, 1}
+    yield program, ranks
+    for pid in (program.pid, *ranks.values()):
+        if psutil.pid_exists(pid):
+            os.kill(pid, signal.SIGKILL)
+    program.wait()
+
+
+def rest_of(program):
+    """What it says until its end, and that none of its ranks is left then."""
+    began = time.monotonic()
+    _, said = program.communicate(timeout=60)
+    assert time.monotonic() - began < 30
+    return errors(said)
+
+
+def gone(ranks):
+    return not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in ranks.values())
+
+
+def test_a_rank_that_dies_ends_the_run_with_its_name_and_last_stage(measuring):
+    program, ranks = measuring
+    os.kill(ranks[1], signal.SIGKILL)
+    (message,) = rest_of(program)
+    assert message.startswith("Rank 1 was killed (SIGKILL): its last sign was ")
+    assert " of step " in message
+    assert program.returncode == 1
+    assert gone(ranks)
+
+
+def test_a_rank_that_hangs_ends_the_run_with_its_name_and_last_stage(measuring):
+    program, ranks = measuring
+    os.kill(ranks[1], signal.SIGSTOP)
+    (message,) = rest_of(program)
+    assert message.startswith("Rank 1 hangs: its last sign was ")
+    assert " of step " in message
+    assert program.returncode == 1
+    assert gone(ranks)
+
+
+def test_a_stop_reaches_every_rank(measuring):
+    program, ranks = measuring
+    program.send_signal(signal.SIGTERM)
+    assert "canceled" in rest_of(program)
+    assert program.returncode == 130
+    assert gone(ranks)
+
+
+def test_ranks_end_with_a_launcher_that_was_killed(measuring):
+    program, ranks = measuring
+    program.kill()
+    psutil.wait_procs([psutil.Process(pid) for pid in ranks.values() if psutil.pid_exists(pid)], timeout=20)
+    assert gone(ranks)
+
+
+def test_another_number_of_ranks_than_the_layout_has_is_refused(experiment_file):
+    place = {"RANK": "0", "WORLD_SIZE": "3", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
+    done = ended(PROGRAM, experiment_file(), env=os.environ | place)
+    assert done.returncode == 2
+    assert errors(done.stderr) == ["base.parallel.layout: 2 ranks (tp · dp) are asked for, and 3 started"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--nnodes", "2"], "--rdzv: is missing; several hosts meet at a HOST:PORT of the first of them"),
+        (["--nnodes", "2", "--rdzv", "somewhere"],
+         "--rdzv: 'somewhere' is not HOST:PORT, with a port from 1 to 65535"),
+        (["--nnodes", "2", "--node-rank", "2", "--rdzv", "a:1"],
+         "--node-rank: 2 is not one of the 2 hosts, which are counted from 0"),
+        (["--nnodes", "3", "--rdzv", "localhost:1"], "--nnodes: 3 hosts do not divide the 2 ranks (tp · dp)"),
+    ],
+)  # fmt: skip
+def test_hosts_that_make_no_sense_are_refused(experiment_file, arguments, sentence):
+    done = ended(PROGRAM, experiment_file(), *arguments)
+    assert (done.returncode, errors(done.stderr)) == (2, [sentence])
+
+
+def test_several_hosts_are_refused_without_real_ranks(experiment_file):
+    done = ended(PROGRAM, experiment_file(mode="virtual"), "--nnodes", "2", "--rdzv", "localhost:1")
+    assert errors(done.stderr) == ["--nnodes: 2 hosts need parallel.mode distributed"]
+
+
+def test_a_host_that_nobody_answers_at_is_named(experiment_file, monkeypatch):
+    impatient = IMPATIENT.replace("HANGS_AFTER_S = 8.0", "RENDEZVOUS_S = 2.0")
+    arguments = ["--nnodes", "2", "--node-rank", "1", "--rdzv", "127.0.0.1:9"]
+    done = ended((sys.executable, "-c", impatient), experiment_file(), *arguments)
+    assert done.returncode == 2
+    (message,) = errors(done.stderr)
+    assert message.startswith("--rdzv: the 2 hosts did not come together at 127.0.0.1:9 within 2 s")
+
+
+def test_more_ranks_than_gpus_are_refused():
+    refuse_more_ranks_than_devices(ranks=2, devices=2)
+    with pytest.raises(Unavailable, match="8 ranks on this host need as many GPUs, and it has 2"):
+        refuse_more_ranks_than_devices(ranks=8, devices=2)
+
+
+def test_the_rank_that_others_wait_for_is_the_one_behind():
+    def sign(count, alive_s=100.0):
+        return trail.Sign(1, count, 0.0, alive_s, "", "")
+
+    assert launch.behind([0, 1, 2], {0: sign(9), 1: sign(7), 2: sign(9)}, now_s=101) == 1
+    assert launch.behind([0, 1], {0: sign(9), 1: sign(9, alive_s=80)}, now_s=101) == 1  # its process was stopped
+    assert launch.behind([4, 5], {4: sign(9)}, now_s=101) == 5  # never heard of
+
+
+def test_a_trail_holds_the_last_sign_and_the_error(tmp_path):
+    file = tmp_path / "0"
+    assert trail.read(file) is None
+    written = trail.Trail(file, pid=7)
+    written.phase("step 3")
+    written.sign("permute.pack")
+    assert trail.read(file)[:2] == (7, 3)
+    assert trail.read(file).last == "permute.pack of step 3"
+    written.sign("x" * 500)
+    assert len(trail.read(file).last) <= 200
+    written.fail("base.layers: 9 is too many")
+    assert trail.read(file).error == "base.layers: 9 is too many"
+
+
+@pytest.mark.parametrize("text", ["host", "host:", ":5", "host:0", "host:65536", "host:x"])
+def test_an_address_needs_a_host_and_a_port(text):
+    with pytest.raises(SpecError, match="is not HOST:PORT"):
+        launch.parse_address(text)
+    assert launch.parse_address("host:5") == ("host", 5)
+
+
+def test_a_place_is_what_the_launcher_tells(monkeypatch):
+    from bench_worker.parallel.world import place_of_this_process
+
+    monkeypatch.delenv("RANK", raising=False)
+    assert place_of_this_process() is None
+    for name, value in {"RANK": 3, "WORLD_SIZE": 4, "LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": 2}.items():
+        monkeypatch.setenv(name, str(value))
+    assert place_of_this_process() == Place(rank=3, size=4, local_rank=1, local_size=2)

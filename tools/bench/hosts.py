@@ -1,0 +1,71 @@
+"""What a slow wire between two hosts costs, against what its rate predicts. Quoted in docs/parallel.md."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tools.bench.two_hosts import Host, limit, two_hosts, why_not
+
+RATE_MBIT, STEPS = 200, 40
+#: Rows of 8 KB and little to compute.
+CONFIG = {
+    "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_size": 2048, "num_hidden_layers": 1,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "moe_intermediate_size": 64,
+    "intermediate_size": 128, "num_experts": 8, "num_experts_per_tok": 2, "norm_topk_prob": True,
+    "decoder_sparse_step": 1, "mlp_only_layers": [], "max_position_embeddings": 4096, "vocab_size": 256,
+    "tie_word_embeddings": False,
+}  # fmt: skip
+
+
+def section() -> None:
+    """The same steps over an open wire and over one of ``RATE_MBIT``."""
+    if reason := why_not():
+        print(f"Two hosts can't be made here: {reason}")
+        return
+    with two_hosts() as hosts:
+        open_wire = measured(hosts, STEPS)
+        limit(hosts, f"{RATE_MBIT}mbit")
+        slow = measured(hosts, STEPS)
+    print(f"Two hosts (network namespaces), EP = 2, {STEPS} steps, medians in ms; wire limited to {RATE_MBIT} Mbit/s")
+    print(f"{'rank':>6}{'stage':>18}{'open':>10}{'limited':>10}{'grew by':>10}{'predicted':>11}{'ratio':>8}")
+    for rank, (before, after) in enumerate(zip(open_wire, slow, strict=True)):
+        headers = after["wire_bytes"] / after["counted_bytes"]
+        # Both ways run at once, and an exchange ends with the longer one.
+        predicted_ms = after["busiest_way_bytes"] * headers * 8 / RATE_MBIT / 1e3
+        for stage, us in before["stages_us"].items():
+            grown = (after["stages_us"][stage] - us) / 1e3
+            expected = "" if stage == "experts" else f"{predicted_ms:>11.2f}{grown / predicted_ms:>8.2f}"
+            print(
+                f"{rank:>6}{stage:>18}{us / 1e3:>10.2f}{after['stages_us'][stage] / 1e3:>10.2f}{grown:>10.2f}{expected}"
+            )
+        print(
+            f"{rank:>6}  {after['counted_bytes']:,} bytes counted, {after['wire_bytes']:,} on the wire: {headers:.3f}"
+        )
+
+
+def measured(hosts: Sequence[Host], steps: int) -> list[dict[str, Any]]:
+    """What each of two ranks has to say of the same steps, one on each host."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "rows.json"
+        config.write_text(json.dumps(CONFIG))
+        started = [
+            host.start(
+                [sys.executable, "-m", "tools.bench.host_rank", str(config), f"tcp://{hosts[0].address}:29511",
+                 host.interface, str(rank), str(steps)],
+                stdout=subprocess.PIPE,
+            )
+            for rank, host in enumerate(hosts)
+        ]  # fmt: skip
+        try:
+            said = [one.communicate(timeout=300)[0] for one in started]
+        finally:
+            for one in started:
+                one.kill()
+                one.wait()
+    return [json.loads(text) for text in said]

@@ -1,0 +1,76 @@
+"""Two network namespaces that stand for two hosts, joined by one wire whose rate can be limited (Linux, as root)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+__all__ = ["Host", "limit", "two_hosts", "why_not"]
+
+
+@dataclass(frozen=True)
+class Host:
+    """``name`` of its namespace; ``interface`` has ``address`` on the wire to the other one."""
+
+    name: str
+    interface: str
+    address: str
+
+    def start(self, command: Sequence[str], **kwargs: object) -> subprocess.Popen[str]:
+        """Run ``command`` on this host, with gloo on the wire."""
+        environment = os.environ | {"GLOO_SOCKET_IFNAME": self.interface}
+        return subprocess.Popen(  # type: ignore[call-overload]
+            ["ip", "netns", "exec", self.name, *command], env=environment, text=True, **kwargs
+        )
+
+
+def why_not() -> str | None:
+    """Why there can be no two hosts here, in one sentence; None where there can."""
+    if shutil.which("ip") is None or shutil.which("tc") is None:
+        return "ip and tc (iproute2) are not installed"
+    name = f"moescope-try-{os.getpid()}"
+    tried = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True)
+    if tried.returncode:
+        return f"network namespaces are not allowed here: {tried.stderr.strip()}"
+    subprocess.run(["ip", "netns", "del", name], check=True)
+    return None
+
+
+@contextmanager
+def two_hosts() -> Iterator[tuple[Host, Host]]:
+    """Both hosts; they are gone afterwards, with their wire. What was started on them must have ended."""
+    number = os.getpid()
+    first, second = (Host(f"ms{number}{end}", f"wire{end}", f"10.77.0.{place}") for place, end in enumerate("ab", 1))
+    try:
+        for host in (first, second):
+            _ip("netns", "add", host.name)
+        _ip(
+            "link", "add", first.interface, "netns", first.name, "type", "veth",
+            "peer", "name", second.interface, "netns", second.name,
+        )  # fmt: skip
+        for host in (first, second):
+            _ip("-n", host.name, "addr", "add", f"{host.address}/30", "dev", host.interface)
+            for interface in ("lo", host.interface):
+                _ip("-n", host.name, "link", "set", interface, "up")
+        yield first, second
+    finally:
+        for host in (first, second):
+            subprocess.run(["ip", "netns", "del", host.name], capture_output=True, check=False)
+
+
+def limit(hosts: Sequence[Host], rate: str) -> None:
+    """Let each host send at ``rate`` at most (a token bucket, as ``tc`` writes it: 200mbit)."""
+    for host in hosts:
+        subprocess.run(
+            ["ip", "netns", "exec", host.name, "tc", "qdisc", "replace", "dev", host.interface, "root", "tbf",
+             "rate", rate, "burst", "32kb", "latency", "400ms"],
+            check=True,
+        )  # fmt: skip
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True)
