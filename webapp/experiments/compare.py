@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bench_worker.ceilings import Ceilings
-from bench_worker.result import STAGES, Comparison, Noise, Summary, Verdict
+from bench_worker.findings import Comparison, Verdict
+from bench_worker.result import STAGES, Noise, Summary
 from bench_worker.spec import Spec
 from bench_worker.stats import compare_paired, compare_unpaired, whole_rotations
 from webapp.ui.formatting import change, within

@@ -9,7 +9,8 @@ import numpy as np
 from django.db.models import Count, Q, QuerySet
 
 from bench_worker.ceilings import Ceilings
-from bench_worker.result import LAYER_STAGES, STAGES, Noise, Scale, Summary, Verdict
+from bench_worker.findings import Verdict
+from bench_worker.result import LAYER_STAGES, STAGES, Noise, Scale, Summary
 from bench_worker.scaling import top
 from bench_worker.spec import Spec
 from webapp.experiments.compare import BATCH, METRICS, STEP, Measured

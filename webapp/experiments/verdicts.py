@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from bench_worker.advice import NAMES
-from bench_worker.result import Verdict, Verdicts
+from bench_worker.findings import Verdict, Verdicts
 
 #: Names of the costs, which are the columns of a table of shares.
 COSTS = list(NAMES.values())
