@@ -13,6 +13,7 @@ from bench_worker.allocators import restart_with_huge_pages
 from bench_worker.commands.common import BAD_EXPERIMENT, CANCELED, DOES_NOT_FIT, FAILED, UNAVAILABLE, fail
 from bench_worker.commands.device import calibrate_command, kernels_command, machine_command
 from bench_worker.commands.fit import fit_command
+from bench_worker.commands.ranks import add_hosts
 from bench_worker.commands.reading import models_command, show_command
 from bench_worker.commands.recording import recording_command
 from bench_worker.commands.run import run_command
@@ -44,9 +45,7 @@ def parser() -> argparse.ArgumentParser:
 
     run = command("run", run_command, "Measure an experiment file and write its result.")
     run.add_argument("--out", type=Path, metavar="RESULT", help="where the result goes; standard output without it")
-    run.add_argument("--nnodes", type=int, default=1, metavar="N", help="distributed: hosts that take part")
-    run.add_argument("--node-rank", type=int, default=0, metavar="I", help="which of them this is, from 0")
-    run.add_argument("--rdzv", metavar="HOST:PORT", help="where they meet: a free port of host 0")
+    add_hosts(run)
     run.add_argument("--stop-on-eof", action="store_true", help="cancel when standard input closes")
     fit = command("fit", fit_command, "Say what an experiment needs to be deployed, and to be measured here.")
     fit.add_argument("--device", metavar="NAME", help=f"deployed on this one instead: {', '.join(devices.DEVICES)}")
@@ -67,6 +66,9 @@ def parser() -> argparse.ArgumentParser:
     for sub in (fit, load, listing, machine):
         sub.add_argument("--json", action="store_true", help="the same figures for a program")
     ceilings = command("calibrate", calibrate_command, "Measure what this device can do at best, and keep it.")
+    ceilings.add_argument("--ranks", type=int, metavar="N", help="measure the network between so many ranks instead")
+    ceilings.add_argument("--out", type=Path, metavar="NAME.toml", help="with --ranks: the topology file to write")
+    add_hosts(ceilings)
     ceilings.add_argument("--threads", type=int, help="CPU threads; every processor without it")
     table = command("kernels", kernels_command, "Measure every expert backend against the device's limits.")
     table.add_argument("--model", default="qwen3-30b-a3b", help="a preset, or the path of a config.json")

@@ -75,12 +75,14 @@ class Network:
         weights = Weights(self.dtype, device, key.seed)
         self._sign = sign
         self._ranks: dict[tuple[int, tuple[int, ...]], ExpertWeights] = {}
-        self.layers = [self._layer(weights, SeededExperts(self, key.seed, i), key.experts) for i in range(key.layers)]
+        self.layers = [self._layer(weights, SeededExperts(self, key.seed, i), key.held) for i in range(key.layers)]
         self.around = Around(model, key.layers, weights) if key.attention else None
 
-    def _layer(self, weights: Weights, seeded: SeededExperts, held: bool) -> LayerWeights:
+    def _layer(self, weights: Weights, seeded: SeededExperts, held: str) -> LayerWeights:
         model = self.model
-        experts: ExpertSource = seeded.make(range(model.experts), self._sign) if held else seeded
+        if held == "nothing":
+            return LayerWeights(weights.matrix(0, model.hidden), seeded, None)
+        experts: ExpertSource = seeded.make(range(model.experts), self._sign) if held == "layers" else seeded
         shared = dense_weights(model.hidden, model.shared_intermediate, weights) if model.shared_intermediate else None
         return LayerWeights(weights.matrix(model.experts, model.hidden), experts, shared)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -22,20 +22,22 @@ from bench_worker.workload.schedule import Batch, Limits, OpenLoop, closed_loop
 
 
 class NetworkKey(NamedTuple):
-    """What two variants must have in common to share weights. ``experts``: all of a layer's are held, and not only
-    those of one rank."""
+    """What two variants must have in common to share weights. ``held``: all of a layer's, only the experts of one rank,
+    or nothing."""
 
     model: str
     layers: int
     dtype: str
     seed: int
     attention: bool
-    experts: bool = True
+    held: Literal["layers", "rank", "nothing"] = "layers"
 
 
 def network_key(spec: Spec) -> NetworkKey:
-    held = spec.parallel.mode != "distributed" and not spec.parallel.count_only
-    return NetworkKey(spec.model, spec.layers, spec.kernels.dtype, spec.workload.seed, spec.kernels.attention, held)
+    key = NetworkKey(spec.model, spec.layers, spec.kernels.dtype, spec.workload.seed, spec.kernels.attention)
+    if spec.parallel.count_only:
+        return key._replace(held="nothing")
+    return key._replace(held="rank") if spec.parallel.mode == "distributed" else key
 
 
 @dataclass(frozen=True)
@@ -97,10 +99,10 @@ class Condition:
         """Of all requests together."""
         return sum(request.prompt_tokens for request in self.requests)
 
-    def fit(self, spec: Spec, available: int | None) -> capacity.Fit:
-        """What measuring ``spec``, one of its runs, holds, against ``available`` bytes."""
+    def fit(self, spec: Spec, available: int | None, *, on_gpu: bool = False) -> capacity.Fit:
+        """What measuring ``spec``, one of its runs, holds, against ``available`` bytes of the CPU's or the GPU's."""
         return capacity.fit_measurement(
-            spec, available, tokens_per_sequence=self.longest, prompt_tokens=self.prompt_tokens
+            spec, available, tokens_per_sequence=self.longest, prompt_tokens=self.prompt_tokens, on_gpu=on_gpu
         )
 
     @property
@@ -192,12 +194,12 @@ class Needed(NamedTuple):
     fit: capacity.Fit
 
 
-def memory_needed(conditions: list[Condition], available: int | None) -> Needed:
-    """All networks side by side, each at the condition where it needs most, against ``available`` bytes."""
+def memory_needed(conditions: list[Condition], available: int | None, *, on_gpu: bool = False) -> Needed:
+    """All networks side by side, each at the condition where it needs most, as `Condition.fit` says of each."""
     most: dict[NetworkKey, capacity.Fit] = {}
     for condition in conditions:
         for run in condition.planned:
-            fit = condition.fit(run.spec, available)
+            fit = condition.fit(run.spec, available, on_gpu=on_gpu)
             key = network_key(run.spec)
             if key not in most or fit.total_bytes > most[key].total_bytes:
                 most[key] = fit
@@ -208,8 +210,8 @@ def memory_needed(conditions: list[Condition], available: int | None) -> Needed:
     )
 
 
-def refuse_what_does_not_fit(conditions: list[Condition], available: int) -> None:
+def refuse_what_does_not_fit(conditions: list[Condition], available: int, *, on_gpu: bool = False) -> None:
     """Raise `DoesNotFit` unless all networks fit side by side."""
-    needed = memory_needed(conditions, available)
+    needed = memory_needed(conditions, available, on_gpu=on_gpu)
     if needed.fit.total_bytes > available:
         raise DoesNotFit(f"measuring {needed.models} {capacity.needs(needed.fit)}")

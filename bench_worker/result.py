@@ -223,6 +223,8 @@ class Exchange(Part):
     #: max / mean rank load, mean over layers, of the load that the placement was fitted to. Compare
     #: `Summary.imbalance`, which is of the run itself.
     fitted_imbalance: float | None = None
+    #: The same on load that it had not seen: fitted to the first half of that load, judged on the second.
+    held_out_imbalance: float | None = None
     #: Whether dispatch and combine took the time that is told, or a model made it; ``assumed``: from datasheets.
     network: Origin
     topology: str | None = None

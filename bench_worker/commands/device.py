@@ -7,7 +7,9 @@ import json
 
 from bench_worker.allocators import settle_allocators
 from bench_worker.commands.common import DONE, StderrReport, refuse_unwritable, written
+from bench_worker.commands.ranks import as_rank, hosts_of, start_ranks
 from bench_worker.errors import SpecError
+from bench_worker.parallel import launch, world
 
 
 def machine_command(args: argparse.Namespace) -> int:
@@ -25,6 +27,8 @@ def machine_command(args: argparse.Namespace) -> int:
 
 
 def calibrate_command(args: argparse.Namespace) -> int:
+    if args.ranks is not None:
+        return _calibrate_network(args)
     if args.threads is not None and not 1 <= args.threads <= 1024:
         raise SpecError("--threads", args.threads, f"{args.threads} is not from 1 to 1024")
     settle_allocators()
@@ -44,6 +48,38 @@ def calibrate_command(args: argparse.Namespace) -> int:
     print(f"{machine['name']} ({machine['fingerprint']})\n{ceilings.as_text(found)}")
     print(f"Kept in {kept}" if kept else f"They can't be kept: {ceilings.cache_folder()} can't be written to.")
     return DONE
+
+
+def _calibrate_network(args: argparse.Namespace) -> int:
+    """Sweep the all-to-all of real ranks, and write what it found as a topology."""
+    if args.out is None:
+        raise SpecError("--out", None, "is missing; with --ranks, it names the topology file to write")
+    refuse_unwritable(args.out)
+    hosts, place = hosts_of(args), world.place_of_this_process()
+    if not 2 <= args.ranks <= 1024 or args.ranks % hosts.count:
+        message = f"{args.ranks} ranks can't exchange anything on {hosts.count} hosts; take 2 to 1024, as many on each"
+        raise SpecError("--ranks", args.ranks, message)
+    if place is None:
+        arguments = ["calibrate", "--ranks", str(args.ranks), "--out", str(args.out), "--nnodes", str(hosts.count)]
+        if args.rdzv is not None:
+            arguments += ["--rdzv", args.rdzv]
+        return start_ranks(arguments, args.ranks, hosts, launch.HANGS_AFTER_S)
+    return as_rank(place, args.ranks, "--ranks", lambda crew: _sweep(args, crew))
+
+
+def _sweep(args: argparse.Namespace, crew: world.World) -> int:
+    from bench_worker import environment
+    from bench_worker.parallel import sweep
+
+    tables = sweep.sweep(crew, args.nnodes)
+    if not crew.is_first:
+        return DONE
+    code = written(args.out, sweep.as_toml(tables, args.out.stem, environment.machine()["name"]))
+    for domain, table in tables.items() if code == DONE else []:
+        print(f"{domain}, {table.ranks} ranks")
+        for size, us in zip(table.bytes, table.us, strict=True):
+            print(f"  {size:14,.0f} bytes {us:12,.1f} µs")
+    return code
 
 
 def kernels_command(args: argparse.Namespace) -> int:

@@ -11,11 +11,8 @@ from typing import Any
 
 from bench_worker.allocators import settle_allocators
 from bench_worker.commands.common import (
-    BAD_EXPERIMENT,
     CANCELED,
-    DOES_NOT_FIT,
     DONE,
-    UNAVAILABLE,
     SilentReport,
     StderrReport,
     fail,
@@ -23,7 +20,8 @@ from bench_worker.commands.common import (
     refuse_unwritable,
     written,
 )
-from bench_worker.errors import DoesNotFit, SpecError, Unavailable
+from bench_worker.commands.ranks import as_rank, hosts_of, start_ranks
+from bench_worker.errors import DoesNotFit, SpecError
 from bench_worker.parallel import launch, world
 from bench_worker.spec import Experiment, Library, read_experiment
 
@@ -40,35 +38,15 @@ def run_command(args: argparse.Namespace) -> int:
         return _measure(args, experiment, files, recordings, world.Alone())
     if place is None:
         return _launch(args, experiment, ranks, hosts)
-    world.tie_to_launcher()
-    world.pin(place)
-    trail = world.trail_of(place)
-    try:
-        with world.come_together(place, ranks, trail) as crew:
-            return _measure(args, experiment, files, recordings, crew)
-    except (SpecError, DoesNotFit, Unavailable) as error:
-        if trail is None:
-            raise
-        trail.fail("\n".join(map(str, getattr(error, "errors", [error]))))  # whoever watches says it, once for all
-        return {SpecError: BAD_EXPERIMENT, DoesNotFit: DOES_NOT_FIT, Unavailable: UNAVAILABLE}[type(error)]
+    return as_rank(
+        place, ranks, "base.parallel.layout", lambda crew: _measure(args, experiment, files, recordings, crew)
+    )
 
 
 def real_ranks(experiment: Experiment) -> int | None:
     """How many ranks the experiment needs to be started for it; None where it runs in this process."""
     parallel = experiment.variants()[0][1].parallel
     return parallel.layout.tp * parallel.layout.dp if parallel.mode == "distributed" else None
-
-
-def hosts_of(args: argparse.Namespace) -> launch.Hosts:
-    """The hosts that the command line names. Raises `SpecError`."""
-    if args.nnodes == 1 and args.rdzv is None and args.node_rank == 0:
-        return launch.Hosts()
-    if args.rdzv is None:
-        raise SpecError("--rdzv", None, "is missing; several hosts meet at a HOST:PORT of the first of them")
-    if not 0 <= args.node_rank < args.nnodes:
-        message = f"{args.node_rank} is not one of the {args.nnodes} hosts, which are counted from 0"
-        raise SpecError("--node-rank", args.node_rank, message)
-    return launch.Hosts(args.nnodes, args.node_rank, *launch.parse_address(args.rdzv))
 
 
 def _launch(args: argparse.Namespace, experiment: Experiment, ranks: int, hosts: launch.Hosts) -> int:
@@ -80,11 +58,7 @@ def _launch(args: argparse.Namespace, experiment: Experiment, ranks: int, hosts:
     arguments = ["run", str(args.file), *(["--out", str(args.out)] if args.out else [])]
     for option, folder in (("--traces", args.traces), ("--recordings", args.recordings)):
         arguments += [option, str(folder)] if folder else []
-    try:
-        launch.launch(arguments, ranks, hosts, patience_s)
-    except launch.RanksFailed as error:
-        return fail(error.code, str(error))
-    return DONE
+    return start_ranks(arguments, ranks, hosts, patience_s)
 
 
 def _measure(

@@ -62,13 +62,15 @@ def first_pass(
     recordings: Mapping[str, Recording],
     sign: Callable[[str], None] = lambda _: None,
 ) -> np.ndarray:
-    """Assignments float64 [L, R, E] by the rank of their token, over the first steps of ``condition``: what the
-    measured steps will route, since both draw the same scores."""
+    """Assignments float64 [2, L, R, E] by the rank of their token, in each half of the first steps of ``condition``:
+    what the measured steps will route, since both draw the same scores."""
     network, spec = variant.network, variant.spec
     layout = Layout(**spec.parallel.layout.model_dump())
-    counts = np.zeros((len(network.layers), layout.num_ranks, network.model.experts))
+    halves = np.zeros((2, len(network.layers), layout.num_ranks, network.model.experts))
+    batches = condition.batches[:FIRST_PASS_STEPS]
     source, slots = StepSource(condition.seed, recordings=recordings), Slots(condition.concurrency)
-    for index, batch in enumerate(condition.batches[:FIRST_PASS_STEPS]):
+    for index, batch in enumerate(batches):
+        counts = halves[2 * index // len(batches)]
         step = slots.layout(batch, network.device)
         inputs = source.make(network, spec.load, index, step, layers_stay=True)
         for rank, own in enumerate(rows_of_ranks(layout, step)):
@@ -81,4 +83,4 @@ def first_pass(
                 else:  # every expert computes as many slots
                     counts[layer, rank] += routed.dispatch.shape[1] // counts.shape[2]
         sign("a step of the first pass")
-    return counts
+    return halves

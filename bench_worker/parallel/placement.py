@@ -1,6 +1,6 @@
 """Which rank holds which expert: from logical experts to their physical copies, and where those lie. Torch-free.
 
-Shapes: ``L`` layers, ``E`` logical experts, ``R`` ranks, ``P`` = E + redundant physical experts, ``N`` assignments.
+Shapes: ``L`` layers, ``E`` logical experts, ``R`` ranks, ``P`` = E + redundant physical experts.
 
 A placement changes where an expert is computed, never which logical expert a token gets. Imbalance is max / mean over
 **ranks**; vLLM's "balancedness" is its inverse.
@@ -37,29 +37,6 @@ class Placement:
     def copies(self) -> np.ndarray:
         """How many slots each expert has: int64 [L, E]."""
         return copies_of(self.physical_to_logical, self.num_experts)
-
-    @cached_property
-    def slots(self) -> np.ndarray:
-        """The slots of each expert: int64 [L, E, most copies]. Expert e of layer l has ``copies[l, e]`` of them, in
-        ascending order; what follows repeats them from the first."""
-        layers, experts = self.copies.shape
-        order = np.argsort(self.physical_to_logical, axis=1, kind="stable")
-        first = np.cumsum(self.copies, axis=1) - self.copies
-        turn = np.arange(self.copies.max()) % self.copies[:, :, None]
-        return np.take_along_axis(order, (first[:, :, None] + turn).reshape(layers, -1), 1).reshape(layers, experts, -1)
-
-    def physical(self, layer: int, expert: np.ndarray, first_turn: int = 0) -> np.ndarray:
-        """The slot int64 [N] that computes each assignment to ``expert`` [N], in the order given.
-
-        Copies take turns: the j-th assignment of an expert goes to its copy (``first_turn`` + j) mod copies. So within
-        a call the copies of an expert differ by at most one assignment, and the same call always chooses the same.
-        Ranks that choose by themselves pass their number as ``first_turn``, so that not all begin with the first copy.
-        """
-        order = np.argsort(expert, kind="stable")
-        count = np.bincount(expert, minlength=self.num_experts)
-        turn = np.empty(len(expert), dtype=np.int64)
-        turn[order] = np.arange(len(expert)) - np.repeat(np.cumsum(count) - count, count)
-        return self.slots[layer][expert, (turn + first_turn) % self.copies[layer][expert]]
 
     def rank_load(self, load: np.ndarray) -> np.ndarray:
         """Load of each rank, float64 [L, R], under ``load`` [L, E], each expert's spread evenly over its copies."""

@@ -40,6 +40,7 @@ def add_ranks(run: Run, variant: ParallelVariant | CountingVariant, record: RunR
         dispatched_bytes=[] if sent is None else sent.tolist(),
         fitted_to=fitted.fitted_to,
         fitted_imbalance=fitted.imbalance,
+        held_out_imbalance=fitted.held_out,
         network=network,
         topology=None if topology is None else topology.name,
         count_only=isinstance(variant, CountingVariant),
@@ -54,7 +55,11 @@ def add_ranks(run: Run, variant: ParallelVariant | CountingVariant, record: RunR
         run.notes.append(
             f"The placement was fitted to the {fitted.fitted_to}: max/mean rank load {fitted.imbalance:.3f} there, "
             f"{run.summary.imbalance:.3f} in this run."
-            + (" It was judged on the steps that it was fitted to." if fitted.fitted_to == "first pass" else "")
+            + (
+                ""
+                if fitted.held_out is None
+                else f" Fitted to one half of that load, {fitted.held_out:.3f} on the other."
+            )
         )
 
 

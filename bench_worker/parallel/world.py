@@ -123,16 +123,14 @@ def trail_of(place: Place) -> Trail | None:
 
 
 @contextmanager
-def come_together(place: Place, ranks: int, trail: Trail | None) -> Iterator[World]:
-    """This rank among the others, from when all have come together to its end. Raises `SpecError` where the experiment
-    has not as many ``ranks`` as were started, and `Unavailable` where this host has no GPU for one of its ranks."""
+def come_together(place: Place, ranks: int, field: str, trail: Trail | None) -> Iterator[World]:
+    """This rank among the others, from when all have come together to its end. Raises `SpecError` where ``field`` asks
+    for another number of ``ranks`` than were started, and `Unavailable` where this host has no GPU for one of its."""
     import torch
     import torch.distributed as dist
 
     if place.size != ranks:
-        raise SpecError(
-            "base.parallel.layout", ranks, f"{ranks} ranks (tp · dp) are asked for, and {place.size} started"
-        )
+        raise SpecError(field, ranks, f"{ranks} ranks are asked for, and {place.size} were started")
     cuda = torch.cuda.is_available()
     if cuda:
         refuse_more_ranks_than_devices(place.local_size, torch.cuda.device_count())

@@ -14,10 +14,12 @@ from django.utils import timezone
 from bench_worker import verdict
 from bench_worker.strategies import STRATEGIES
 from tests.webapp.experiments import make, rows
+from tests.webapp.history.make_nights import nights, schedule
 from webapp.experiments import machines, queue, upkeep
 from webapp.experiments.compare_read import written
 from webapp.experiments.export import result_of
 from webapp.experiments.models import Experiment, Machine, Run, State
+from webapp.history.models import Night, Series
 from webapp.traces.recording_store import import_recording
 from webapp.traces.store import import_trace
 
@@ -32,7 +34,8 @@ def furnish(author: Any, count: int) -> dict[str, str]:
     """Make ``count`` experiments and what belongs to them. Gives the addresses of pages that show one, by name."""
     if count == 0:
         return {}
-    return stock_library(author, count) | _experiments(author, count)
+    history = _history(author, count)  # first, while nothing waits that would be measured in its place
+    return history | stock_library(author, count) | _experiments(author, count) | _schedules(author, min(count, 12))
 
 
 def stock_library(author: Any, count: int) -> dict[str, str]:
@@ -68,6 +71,7 @@ def _experiments(author: Any, count: int) -> dict[str, str]:
         return {
             "kernels": kernels.get_absolute_url(),
             "done": row.get_absolute_url(),
+            "ranks": rows.on_ranks(author, [0, 0, 1, 1]).get_absolute_url(),
             "comparison": comparing(row),
             "run": f"{row.get_absolute_url()}runs/3/?behind=tpot_ms",
             "machine": row.machine.get_absolute_url(),
@@ -96,8 +100,10 @@ def _experiments(author: Any, count: int) -> dict[str, str]:
     for number in range(10):
         rows.put(author, title=f"Waits {number}" if number else LONG[:200])
     waiting = queue.enqueue(make.experiment(title="Waits elsewhere"), author=author, pool="gpu")
+    ranks = rows.on_ranks(author, [rank // 8 for rank in range(128)], parallel={"redundant_experts": 64})
     assert running.machine
     return {
+        "ranks": ranks.get_absolute_url(),
         "done": wide.get_absolute_url(),
         "comparison": comparing(wide),
         "several things differ": comparing(wide, again),
@@ -128,6 +134,22 @@ def judged(row: Experiment) -> Experiment:
     row.result["environment"] |= {"threads": 2}
     row.save()
     return row
+
+
+def _history(author: Any, count: int) -> dict[str, str]:
+    nightly = schedule(author, title="Every night", is_on=False)
+    nights(nightly, 0, min(count * 2, 18), from_night=10, stage_experts=1.12, step_us=1.1)
+    return {"series": Series.objects.get(metric="stage.experts").get_absolute_url()}
+
+
+def _schedules(author: Any, count: int) -> dict[str, str]:
+    """The last of them has had nights of every kind."""
+    for number in range(count):
+        planned = schedule(author, title=f"{UNBROKEN[:150]} {number}" if number else "first", is_on=number % 3 < 2)
+    for days, row in enumerate(Experiment.objects.visible().filter(kind="experiment")[: min(count, 8)]):
+        Night.objects.create(schedule=planned, due_at=timezone.now() - timedelta(days=days), experiment=row)
+    Night.objects.create(schedule=planned, due_at=timezone.now() - timedelta(days=20), left_out=LONG)
+    return {"schedule": f"/schedules/{planned.pk}/", "change schedule": f"/schedules/{planned.pk}/change/"}
 
 
 def _like(row: Experiment, count: int) -> Iterator[Experiment]:

@@ -88,3 +88,22 @@ def test_the_enter_key_queues(form: Page) -> None:
     form.get_by_label("MoE layers").press("Enter")
     expect(form.get_by_role("heading", level=1)).to_have_text("olmoe-1b-7b")
     assert Experiment.objects.get().plan
+
+
+def test_the_drawing_of_the_ranks_follows_the_form(form: Page) -> None:
+    expect(form.get_by_text("One rank holds all 64 experts.")).to_be_visible()
+    expect(form.get_by_label("Tensor-parallel ranks")).to_be_hidden()
+    form.get_by_label("Ranks", exact=True).select_option("distributed")
+    expect(form.get_by_label("Placement")).to_be_visible()
+    expect(form.get_by_label("Network")).to_be_hidden()
+    form.get_by_label("Ranks", exact=True).select_option("virtual")
+    expect(form.get_by_label("Network")).to_be_visible()
+    form.get_by_label("Data-parallel groups").fill("4")
+    form.get_by_label("Nodes").fill("2")
+    form.get_by_label("Attention too").select_option("false")
+    if form.evaluate("typeof htmx") == "undefined":
+        return  # without scripts it is drawn when the form comes back
+    expect(form.get_by_text("4 ranks on 2 nodes: attention in 4 groups of 1")).to_be_visible()
+    expect(form.get_by_title("Rank 3: experts 48–63")).to_be_visible()
+    form.get_by_label("Nodes").fill("3")
+    expect(form.get_by_text("3 nodes don't divide 4 ranks")).to_be_visible()

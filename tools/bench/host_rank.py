@@ -21,13 +21,14 @@ from bench_worker.parallel.variant import ParallelVariant
 from bench_worker.planning import network_key
 from bench_worker.spec import Experiment, Library
 from bench_worker.step_input import StepSource
-from bench_worker.step_layout import one_token_each
+from bench_worker.step_layout import one_request, one_token_each
 
 TOKENS, WARM_UP = 256, 3
 
 
 @torch.inference_mode()
-def main(config: Path, address: str, interface: str, rank: int, steps: int) -> None:
+def main(config: Path, address: str, interface: str, rank: int, steps: int, both_ways: bool) -> None:
+    """``both_ways``: both ranks have tokens; else rank 0 has all, so that an exchange has one direction."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=address, rank=rank, world_size=2)
     cpu = torch.device("cpu")
@@ -41,7 +42,7 @@ def main(config: Path, address: str, interface: str, rank: int, steps: int) -> N
     fitted = Fitted(place(np.ones((1, network.model.experts)), 2, "contiguous"), "nothing", None)
     real = Distributed(network.model.hidden, network.dtype, cpu)
     variant = ParallelVariant(spec, network, fitted, real, None)
-    source, layout = StepSource(0), one_token_each(TOKENS, cpu)
+    source, layout = StepSource(0), one_token_each(TOKENS, cpu) if both_ways else one_request(TOKENS, cpu)
     inputs = [source.make(network, spec.load, step, layout) for step in range(WARM_UP + steps)]
     for step in inputs[:WARM_UP]:
         variant.run(step)
@@ -68,4 +69,4 @@ def _sent(interface: str) -> int:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]), sys.argv[6] == "both")

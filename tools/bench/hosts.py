@@ -12,7 +12,11 @@ from typing import Any
 
 from tools.bench.two_hosts import Host, limit, two_hosts, why_not
 
-RATE_MBIT, STEPS = 200, 40
+RATE_MBIT, STEPS = 200, 12
+WAYS = {
+    "one": "Rank 0 has all tokens: each exchange has one direction",
+    "both": "Both ranks have tokens: rows go both ways at once",
+}
 #: Rows of 8 KB and little to compute.
 CONFIG = {
     "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_size": 2048, "num_hidden_layers": 1,
@@ -28,28 +32,30 @@ def section() -> None:
     if reason := why_not():
         print(f"Two hosts can't be made here: {reason}")
         return
-    with two_hosts() as hosts:
-        open_wire = measured(hosts, STEPS)
-        limit(hosts, f"{RATE_MBIT}mbit")
-        slow = measured(hosts, STEPS)
     print(f"Two hosts (network namespaces), EP = 2, {STEPS} steps, medians in ms; wire limited to {RATE_MBIT} Mbit/s")
-    print(f"{'rank':>6}{'stage':>18}{'open':>10}{'limited':>10}{'grew by':>10}{'predicted':>11}{'ratio':>8}")
-    for rank, (before, after) in enumerate(zip(open_wire, slow, strict=True)):
-        headers = after["wire_bytes"] / after["counted_bytes"]
-        # Both ways run at once, and an exchange ends with the longer one.
-        predicted_ms = after["busiest_way_bytes"] * headers * 8 / RATE_MBIT / 1e3
-        for stage, us in before["stages_us"].items():
-            grown = (after["stages_us"][stage] - us) / 1e3
-            expected = "" if stage == "experts" else f"{predicted_ms:>11.2f}{grown / predicted_ms:>8.2f}"
-            print(
-                f"{rank:>6}{stage:>18}{us / 1e3:>10.2f}{after['stages_us'][stage] / 1e3:>10.2f}{grown:>10.2f}{expected}"
-            )
-        print(
-            f"{rank:>6}  {after['counted_bytes']:,} bytes counted, {after['wire_bytes']:,} on the wire: {headers:.3f}"
-        )
+    with two_hosts() as hosts:
+        found = {ways: [measured(hosts, STEPS, ways)] for ways in WAYS}
+        limit(hosts, f"{RATE_MBIT}mbit")
+        for ways, own in found.items():
+            own.append(measured(hosts, STEPS, ways))
+    for ways, (open_wire, slow) in found.items():
+        print(f"\n{WAYS[ways]}")
+        print(f"{'rank':>6}{'stage':>18}{'open':>10}{'limited':>10}{'grew by':>10}{'predicted':>11}{'ratio':>8}")
+        for rank, (before, after) in enumerate(zip(open_wire, slow, strict=True)):
+            _print(rank, before, after)
 
 
-def measured(hosts: Sequence[Host], steps: int) -> list[dict[str, Any]]:
+def _print(rank: int, before: dict[str, Any], after: dict[str, Any]) -> None:
+    headers = after["wire_bytes"] / after["counted_bytes"]
+    predicted_ms = after["busiest_way_bytes"] * headers * 8 / RATE_MBIT / 1e3
+    for stage, us in before["stages_us"].items():
+        grown = (after["stages_us"][stage] - us) / 1e3
+        expected = "" if stage == "experts" else f"{predicted_ms:>11.2f}{grown / predicted_ms:>8.2f}"
+        print(f"{rank:>6}{stage:>18}{us / 1e3:>10.2f}{after['stages_us'][stage] / 1e3:>10.2f}{grown:>10.2f}{expected}")
+    print(f"{rank:>6}  {after['counted_bytes']:,} bytes counted, {after['wire_bytes']:,} on the wire: {headers:.3f}")
+
+
+def measured(hosts: Sequence[Host], steps: int, ways: str) -> list[dict[str, Any]]:
     """What each of two ranks has to say of the same steps, one on each host."""
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "rows.json"
@@ -57,7 +63,7 @@ def measured(hosts: Sequence[Host], steps: int) -> list[dict[str, Any]]:
         started = [
             host.start(
                 [sys.executable, "-m", "tools.bench.host_rank", str(config), f"tcp://{hosts[0].address}:29511",
-                 host.interface, str(rank), str(steps)],
+                 host.interface, str(rank), str(steps), ways],
                 stdout=subprocess.PIPE,
             )
             for rank, host in enumerate(hosts)

@@ -63,8 +63,13 @@ def two_hosts() -> Iterator[tuple[Host, Host]]:
 
 
 def limit(hosts: Sequence[Host], rate: str) -> None:
-    """Let each host send at ``rate`` at most (a token bucket, as ``tc`` writes it: 200mbit)."""
+    """Let each host send at ``rate`` at most (a token bucket, as ``tc`` writes it: 200mbit).
+
+    Both ways are busy at once, and acknowledgements queue behind rows; so TCP keeps its window over the pauses between
+    exchanges, else it would have to find the rate anew each time.
+    """
     for host in hosts:
+        _ip("netns", "exec", host.name, "sysctl", "-w", "net.ipv4.tcp_slow_start_after_idle=0")
         subprocess.run(
             ["ip", "netns", "exec", host.name, "tc", "qdisc", "replace", "dev", host.interface, "root", "tbf",
              "rate", rate, "burst", "32kb", "latency", "400ms"],

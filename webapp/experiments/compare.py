@@ -15,6 +15,7 @@ from bench_worker.findings import Comparison, Verdict
 from bench_worker.result import STAGES, Noise, Summary
 from bench_worker.spec import Spec
 from bench_worker.stats import compare_paired, compare_unpaired, whole_rotations
+from webapp.experiments import origins
 from webapp.ui.formatting import change, within
 
 #: Whole steps, as a part that is compared; the others are the stages and the metrics of requests.
@@ -54,13 +55,15 @@ class Measured:
     ceilings: Ceilings | None = None
     #: Share of the pairs of a token and an expert that are the model's own choice as well; None: it has none.
     overlap: float | None = None
+    #: Of its whole-model times; empty where nobody asks for it.
+    origin: str = ""
     #: None where its result makes none.
     verdict: Verdict | None = None
 
     @property
     def mark(self) -> str:
-        """The origin of its whole-model times, as `present.Seen` marks it."""
-        return "" if self.layer_scale == 1 else f"×{self.layer_scale:g}"
+        """The origin of its whole-model times."""
+        return origins.mark(self.origin, self.layer_scale)
 
     @property
     def stages(self) -> list[str]:

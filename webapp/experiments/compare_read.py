@@ -20,8 +20,8 @@ from webapp.experiments.models import Experiment, Run, StageSeries, State
 MOST = 100
 #: What is read of a run. Of its requests, never the gaps between tokens, of which there may be millions.
 READ = (
-    "pk", "experiment_id", "variant", "condition", "position", "spec", "summary", "scale", "noise", "fit__deployment",
-    "routing__expert_overlap", *(f"requests__{metric}" for metric in METRICS),
+    "pk", "experiment_id", "variant", "condition", "position", "spec", "summary", "scale", "origins", "noise",
+    "fit__deployment", "routing__expert_overlap", *(f"requests__{metric}" for metric in METRICS),
 )  # fmt: skip
 #: What is read of an experiment, once for all of its runs.
 OF_EXPERIMENT = (
@@ -132,6 +132,7 @@ def _measured(
         spec=spec,
         summary=Summary.model_validate(row["summary"]),
         layer_scale=_layers(scale) / scale.executed_layers,
+        origin=row["origins"].get("step_us", ""),
         interleaved=interleaved,
         parts={STEP: columns[None, "step_us"], **_stages(scale, columns)},
         batches={name: columns[None, name] for name in BATCH},

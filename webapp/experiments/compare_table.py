@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from bench_worker.spec import flat, label
 from bench_worker.stats import geometric_mean, holm
+from webapp.experiments import origins
 from webapp.experiments.compare import METRICS, STEP, Compare, Compared, Measured, compare
 from webapp.ui.formatting import MISSING, number, percent
 
@@ -67,8 +68,17 @@ class Table:
 
     @property
     def marks(self) -> list[str]:
-        """Marks of the origins of the times in it."""
-        return list(dict.fromkeys(run.mark for row in self.rows for run in row.contender.runs.values() if run.mark))
+        """By how much the times in it scale."""
+        return origins.scales(run.layer_scale for run in self._runs)
+
+    @property
+    def networks(self) -> list[tuple[str, str]]:
+        """Marks of the modelled networks that have a part in them, with their words."""
+        return origins.networks(run.origin for run in self._runs)
+
+    @property
+    def _runs(self) -> list[Measured]:
+        return [run for row in self.rows for run in row.contender.runs.values()]
 
     @property
     def base(self) -> Row:

@@ -23,7 +23,7 @@ from bench_worker.strategies import NON_CAUSAL, STRATEGIES
 
 #: ``list``: values, of each of which a condition is made, or `DOUBLING`; ``numbers``: values of one field.
 Kind = Literal["choice", "number", "text", "bool", "list", "numbers"]
-Section = Literal["what", "routing", "load", "limits", "advanced"]
+Section = Literal["what", "ranks", "routing", "load", "limits", "advanced"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,9 @@ class Ask:
 
 STRATEGY = "base.routing.strategy"
 ARRIVALS = "base.workload.arrivals"
+MODE = "base.parallel.mode"
+#: Fields of the ranks that mean something only where they are virtual.
+VIRTUAL = ("topology", "count_only")
 ASKS = (
     Ask("model", "base.model", "what", "choice", "Model", "olmoe-1b-7b"),
     Ask("layers", "base.layers", "what", "number", "MoE layers", "1"),
@@ -47,6 +50,14 @@ ASKS = (
     Ask("dtype", "base.kernels.dtype", "what", "choice", "Number format"),
     Ask("fusion", "base.kernels.fusion", "what", "choice", "Fusion"),
     Ask("attention", "base.kernels.attention", "what", "bool", "Attention too"),
+    Ask("mode", MODE, "ranks", "choice", "Ranks"),
+    Ask("tp", "base.parallel.layout.tp", "ranks", "number", "Tensor-parallel ranks"),
+    Ask("dp", "base.parallel.layout.dp", "ranks", "number", "Data-parallel groups"),
+    Ask("nodes", "base.parallel.layout.nodes", "ranks", "number", "Nodes"),
+    Ask("placement", "base.parallel.placement", "ranks", "choice", "Placement"),
+    Ask("redundant_experts", "base.parallel.redundant_experts", "ranks", "number", "Redundant experts"),
+    Ask("topology", "base.parallel.topology", "ranks", "choice", "Network"),
+    Ask("count_only", "base.parallel.count_only", "ranks", "bool", "Only count"),
     Ask("strategy", STRATEGY, "routing", "choice", "Routing strategy"),
     Ask("top_k", "base.routing.top_k", "routing", "number", "Experts a token"),
     Ask("capacity_factor", "base.routing.capacity_factor", "routing", "number", "Capacity factor"),
@@ -90,6 +101,7 @@ VARIABLES = tuple(ask for ask in ASKS if not ask.path.startswith(("base.workload
 GROUPS = {
     "routing": '{"strategy": "dynamic", "top_p": 0.6}',
     "load": '{"profile": "zipf", "skew": 1.5}',
+    "parallel.layout": '{"tp": 2, "dp": 4}',
 }
 
 #: Of a list that makes conditions: ``1..64`` doubles from one to the other, the most being the last.
@@ -126,6 +138,13 @@ def takers(ask: Ask) -> tuple[str, ...]:
     return tuple(
         name for name, strategy in STRATEGIES.items() if ask.path == STRATEGY or ask.name in strategy.parameters
     )
+
+
+def modes(ask: Ask) -> tuple[str, ...]:
+    """The modes of ranks that have use for a field; none where every mode has, or it is no field of the ranks."""
+    if ask.section != "ranks" or ask.path == MODE:
+        return ()
+    return ("virtual",) if ask.name in VIRTUAL else tuple(mode for mode in all_choices(MODE) if mode != "single")
 
 
 def is_limit(ask: Ask) -> bool:
@@ -293,13 +312,15 @@ def _values_text(values: list[Any]) -> str:
 
 
 def _is_foreign(ask: Ask, texts: Mapping[str, str]) -> bool:
-    """Whether a field has no use: for the chosen strategy, for the chosen arrivals, or without attention, without which
-    requests have no latencies."""
+    """Whether a field has no use: for the chosen strategy, for the chosen arrivals or ranks, or without attention,
+    without which requests have no latencies."""
     strategy, arrivals, attention = (texts.get(name, "").strip() for name in ("strategy", "arrivals", "attention"))
     if ask.section == "routing":
         return strategy in STRATEGIES and strategy not in takers(ask)
     if is_limit(ask):
         return attention == "false"
+    if of := modes(ask):
+        return texts.get("mode", "").strip() not in of
     return arrivals in choices(ARRIVALS) and ARRIVALS_OF.get(ask.name, arrivals) != arrivals
 
 

@@ -12,13 +12,16 @@ from django.core.exceptions import ValidationError
 from django.core.validators import RegexValidator
 from django.forms.renderers import DjangoTemplates
 
+from bench_worker import models as presets
 from bench_worker.errors import DoesNotFit
+from bench_worker.parallel import topology
 from bench_worker.spec import Experiment, Library, Spec, SpecError, parse_experiment
 from bench_worker.spec_rules import ARRIVALS_OF
 from bench_worker.strategies import STRATEGIES
 from bench_worker.workload.generators import GENERATORS
 from webapp.experiments import fields, models
 from webapp.experiments.fields import ASKS, VARIABLES, Ask
+from webapp.experiments.layout_drawing import Drawing, drawing
 from webapp.experiments.memory import Outlook
 
 NOTHING_VARIES = "nothing: one variant"
@@ -34,6 +37,7 @@ class AskingForm(forms.Form):
     """What both forms share. ``experiment`` is what they ask for, once the form is valid."""
 
     experiment: Experiment
+    refused: Sequence[str] = ()
     default_renderer = Renderer
 
     if TYPE_CHECKING:
@@ -85,10 +89,14 @@ class AskingForm(forms.Form):
         return not self.errors
 
     def outlook(self, look: Callable[[Experiment, str | None], Outlook]) -> Outlook | None:
-        """What the experiment would take as the form stands; None while it asks for nothing that can be run."""
+        """What the experiment would take as the form stands; None while it asks for nothing that can be run, and
+        ``refused`` then says why."""
         try:
             return look(self.asked(), self.pool_name)
-        except SpecError:
+        except SpecError as error:
+            self.refused = [
+                problem.message if problem.field == "document" else str(problem) for problem in error.errors
+            ]
             return None
 
     @property
@@ -140,6 +148,10 @@ class ExperimentForm(AskingForm):
         return self._section("what")
 
     @property
+    def ranks(self) -> list[forms.BoundField]:
+        return self._section("ranks")
+
+    @property
     def routing(self) -> list[forms.BoundField]:
         return self._section("routing")
 
@@ -164,6 +176,15 @@ class ExperimentForm(AskingForm):
 
     def asked(self) -> Experiment:
         return Experiment.model_validate(self.document, context=self.library)
+
+    @property
+    def layout(self) -> Drawing | None:
+        """Its ranks as they would stand, even where they can't; None while the form asks for no model."""
+        try:
+            base = Spec.model_validate(self.document["base"])
+            return drawing(base.parallel, presets.load(base.model).experts)
+        except (KeyError, ValueError):
+            return None
 
     def say(self, problem: SpecError) -> None:
         """Put the sentence beside its field; at the top, with the field's full name, where the form has none."""
@@ -192,6 +213,15 @@ class DocumentForm(AskingForm):
 
     def asked(self) -> Experiment:
         return parse_experiment(str(self["document"].value() or "").encode(), self.library)
+
+    @property
+    def layout(self) -> Drawing | None:
+        """The baseline's ranks; None while the document is no experiment."""
+        try:
+            base = self.asked().base
+        except SpecError:
+            return None
+        return drawing(base.parallel, presets.load(base.model).experts)
 
     def say(self, problem: SpecError) -> None:
         self.add_error("document", str(problem))
@@ -253,6 +283,8 @@ def _field(ask: Ask, library: Library) -> forms.CharField:
         widget = forms.Select(choices=_same([*GENERATORS, *sorted(library.traces)]))
     elif ask.name == "recording":
         widget = forms.Select(choices=[("", NO_RECORDING), *_same(sorted(library.recordings))])
+    elif ask.name == "topology":
+        widget = forms.Select(choices=[("", f"default ({topology.DEFAULT})"), *_same(list(topology.builtin()))])
     elif ask.kind in ("choice", "bool"):
         widget = forms.Select(choices=_choices(ask))
     elif ask.kind == "number":
@@ -260,6 +292,7 @@ def _field(ask: Ask, library: Library) -> forms.CharField:
     field = _text(ask.label, fields.described(ask.path), widget, initial)
     field.takers = " ".join(fields.takers(ask))  # type: ignore[attr-defined]  # for the template
     field.arrivals = ARRIVALS_OF.get(ask.name)  # type: ignore[attr-defined]  # as well
+    field.modes = " ".join(fields.modes(ask))  # type: ignore[attr-defined]  # as well
     field.is_limit = fields.is_limit(ask)  # type: ignore[attr-defined]  # as well
     return field
 
@@ -275,13 +308,13 @@ def _choices(ask: Ask) -> list[tuple[str, str]]:
 
 def _variables() -> list[tuple[str, Any]]:
     """What may vary, by the part of the document that it stands in; a whole part comes after its fields."""
-    groups: dict[str, list[tuple[str, str]]] = {"model": [], "routing": [], "load": [], "kernels": []}
+    groups: dict[str, list[tuple[str, str]]] = {"model": [], "parallel": [], "routing": [], "load": [], "kernels": []}
     for ask in VARIABLES:
         name = ask.path.removeprefix("base.")
         group = name.partition(".")[0]
         groups[group if group in groups else "model"].append((name, ask.label))
     for name in fields.GROUPS:
-        groups[name].append((name, f"{name}, several fields together"))
+        groups[name.partition(".")[0]].append((name, f"{name}, several fields together"))
     return [("", NOTHING_VARIES), *((name.capitalize(), options) for name, options in groups.items())]
 
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from django.db.models import Count, Q
+from django.db.models import Count, Q, prefetch_related_objects
 from django.utils import timezone
 
 from bench_worker import result
@@ -20,8 +20,10 @@ from webapp.experiments import (
     kernel_page,
     kernels,
     latency,
+    layout_drawing,
     machines,
     present,
+    rank_page,
     routing,
     sweep,
     verdicts,
@@ -142,14 +144,15 @@ def head(row: Experiment) -> dict[str, Any]:
 class Shown(NamedTuple):
     """What of an experiment its page shows, as the address names it, known or not: the position of the ``run`` whose
     steps and requests, the ``corner`` whose latencies and routing, the latency ``behind`` whose p95 the slow steps, the
-    latency ``against`` which throughput is drawn, and the ``metric`` of the heat map; ``base``: the number of a run of
-    the variant that the others are compared with."""
+    latency ``against`` which throughput is drawn, the ``metric`` of the heat map, the number of the ``step`` whose
+    ranks, and that of a run of the variant that is the ``base`` of comparison."""
 
     run: str = ""
     corner: str = ""
     behind: str = ""
     against: str = ""
     metric: str = ""
+    step: str = ""
     base: str = ""
 
 
@@ -178,6 +181,7 @@ def detail(row: Experiment, shown: Shown) -> dict[str, Any]:
         compared = compare_page.of_experiment(row, varied, shown.base)
         context |= compared | _done(row, shown, non_causal, compared["baseline"])
         return context | _at_corner(row, varied, corners, shown.corner)
+    context["layout"] = layout_drawing.asked(row.document)
     if row.state == State.QUEUED:
         return context
     runs = present.seen(row.plan, row.so_far)
@@ -236,6 +240,7 @@ def _done(row: Experiment, shown: Shown, non_causal: Container[str], baseline: s
     if not timed:
         return context
     run = next((run for run in timed if shown.run == str(run.position)), timed[0])
+    prefetch_related_objects([run], rank_page.first_rank())
     steps = export.steps_of(run)
     assert steps is not None
     summary, scale = result.Summary.model_validate(run.summary), result.Scale.model_validate(run.scale)
@@ -252,6 +257,7 @@ def _done(row: Experiment, shown: Shown, non_causal: Container[str], baseline: s
         "requests": requests and present.first_requests(requests),
         "num_requests": requests and len(requests.e2e_ms),
         "behind": latency.behind(summary, steps, scale, shown.behind),
+        "ranks": rank_page.of_run(run, summary, steps, shown.step) if run.exchange else None,
     }
 
 
@@ -276,7 +282,8 @@ def _environment(row: Experiment) -> dict[str, Any]:
 def _where(row: Experiment) -> dict[str, str]:
     """What the machine is that measures it or did, and how it was then."""
     details = _environment(row) or (row.machine.details if row.machine else {})
-    return fingerprints.facts(details) | fingerprints.conditions(details)
+    labels = {f"Label {key}": value for key, value in row.labels.items()}
+    return fingerprints.facts(details) | fingerprints.conditions(details) | labels
 
 
 def _queued(row: Experiment) -> dict[str, Any]:

@@ -11,10 +11,12 @@ from typing import Any, NamedTuple
 from bench_worker.result import STAGES, Distribution, Noise, Requests, Scale, Steps, Summary
 from bench_worker.spec import Experiment, Spec
 from bench_worker.spec_rules import flat
-from webapp.experiments import charts
+from webapp.experiments import charts, origins
 
+#: The stage that a rank has a column of its own for.
+IDLE = "idle"
 #: What `seen` reads of a run.
-SEEN = ("variant", "condition", "status", "summary", "position", "noise")
+SEEN = ("variant", "condition", "status", "summary", "position", "noise", "origins")
 #: What the measuring program does in each of its phases.
 PHASES = {
     "prepare": "making weights",
@@ -40,11 +42,13 @@ class Seen:
     layer_scale: float
     position: int | None = None
     noise: Noise | None = None
+    #: Of its whole-model times; empty while the rest is measured.
+    origin: str = ""
 
     @property
     def mark(self) -> str:
-        """The origin of a whole-model time: empty where all its layers were measured, else by how much they scale."""
-        return "" if self.layer_scale == 1 else f"×{self.layer_scale:g}"
+        """The origin of a whole-model time."""
+        return origins.mark(self.origin, self.layer_scale)
 
     @property
     def stages_ms(self) -> dict[str, float]:
@@ -61,8 +65,9 @@ class Matrix:
 
     conditions: list[str]
     rows: list[tuple[str, list[Seen | None]]]
-    #: The origin marks that stand in it.
+    #: The origin marks that stand in it: by how much times scale, and those of modelled networks with their words.
     marks: list[str]
+    networks: list[tuple[str, str]]
 
 
 class Part(NamedTuple):
@@ -117,6 +122,7 @@ def seen(plan: Sequence[Mapping[str, Any]], runs: Iterable[Mapping[str, Any]]) -
             layer_scale=scale[run["variant"], run["condition"]],
             position=run.get("position"),
             noise=Noise.model_validate(run["noise"]) if run.get("noise") else None,
+            origin=run.get("origins", {}).get("step_us", ""),
         )
         for run in runs
     ]
@@ -128,7 +134,8 @@ def matrix(plan: Sequence[Mapping[str, Any]], runs: Iterable[Seen]) -> Matrix:
     conditions = list(dict.fromkeys(planned["condition"] for planned in plan))
     variants = dict.fromkeys(planned["variant"] for planned in plan)
     return Matrix(
-        marks=list(dict.fromkeys(run.mark for run in found.values() if run.mark)),
+        marks=origins.scales(run.layer_scale for run in found.values()),
+        networks=origins.networks(run.origin for run in found.values()),
         conditions=conditions,
         rows=[(variant, [found.get((variant, condition)) for condition in conditions]) for variant in variants],
     )
@@ -223,13 +230,15 @@ def now(progress: Mapping[str, Any], at: datetime) -> Now:
 
 
 def step_stages_ms(steps: Steps, scale: Scale) -> dict[str, list[float]]:
-    """Each stage's part of every step, in milliseconds, on the first rank: Σ count · time over its parts."""
+    """Each stage's part of every step, in milliseconds, on the first rank, with what it waits: Σ count · time over its
+    parts."""
     rank = steps.ranks[0]
     parts: dict[str, list[float]] = {}
     for leaf, count in scale.counts.items():
         stage = leaf.partition(".")[0]
         before = parts.get(stage, [0.0] * len(steps.index))
-        parts[stage] = [ms + count * us / 1000 for ms, us in zip(before, rank.stages_us[leaf], strict=True)]
+        times = rank.idle_us if leaf == IDLE else rank.stages_us[leaf]
+        parts[stage] = [ms + count * us / 1000 for ms, us in zip(before, times, strict=True)]
     return {stage: parts[stage] for stage in STAGES if stage in parts}
 
 

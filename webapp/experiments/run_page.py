@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from django.db.models import Prefetch, Q
 from django.http import Http404, QueryDict
 
 from bench_worker import result
 from webapp.experiments import export, routing
-from webapp.experiments.models import Experiment, StageSeries
+from webapp.experiments.models import Experiment
+from webapp.experiments.rank_page import first_rank
 from webapp.experiments.run_tables import READ, over_time, request_columns, step_columns, tails
 from webapp.ui.tables import table
 
@@ -21,7 +21,7 @@ def context(row: Experiment, position: int, query: QueryDict) -> dict[str, Any]:
     run = (
         row.runs.filter(position=position)
         .only("experiment", "position", "variant", "condition", "summary", "scale")
-        .prefetch_related(Prefetch("series", StageSeries.objects.filter(Q(rank=None) | Q(rank=0))))
+        .prefetch_related(first_rank())
         .first()
     )
     if run is None or run.summary is None:

@@ -32,10 +32,11 @@ def test_it_counts_the_rows_and_the_transfers_of_an_executed_step(tiny_config, s
     assert set(b.timeline.stages_us) == {"dispatch", "combine.transfer"}
 
 
-def test_it_holds_no_expert(tiny_config):
+def test_it_holds_no_weights(tiny_config):
     of = spec(tiny_config, parallel={"count_only": True})
     made = network(of)
     assert not hasattr(made.layers[0].experts, "gate_up")
+    assert made.layers[0].gate.numel() == 0
     assert CountingVariant(of, made, fitted(of), PLAIN).check().passed
 
 

@@ -95,30 +95,6 @@ def test_every_policy_keeps_every_expert_equal_counts_and_the_load(problem: dict
     assert (placement.imbalance(load) >= 1 - 1e-9).all()
 
 
-@given(problems(), st.integers(0, 5), st.randoms(use_true_random=False))
-def test_copies_of_an_expert_take_turns(problem: dict, first_turn: int, random):
-    placement = place(policy="eplb", **problem)
-    experts = problem["load"].shape[1]
-    expert = np.array([random.randrange(experts) for _ in range(40)])
-    chosen = placement.physical(0, expert, first_turn)
-    assert (placement.physical_to_logical[0][chosen] == expert).all()
-    assert (chosen == placement.physical(0, expert, first_turn)).all()
-    for e in set(expert.tolist()):
-        of_slot = np.bincount(chosen[expert == e], minlength=placement.physical_to_logical.shape[1])
-        used = of_slot[placement.physical_to_logical[0] == e]
-        assert used.max() - used.min() <= 1
-
-
-def test_a_rank_begins_with_its_own_copy():
-    placement = place(np.array([[9.0, 1.0]]), 2, "eplb", redundant=2)  # expert 0 has 3 copies
-    slots = np.flatnonzero(placement.physical_to_logical[0] == 0)
-    assert placement.physical(0, np.array([0, 0, 0, 0]), 1).tolist() == slots[[1, 2, 0, 1]].tolist()
-
-
-def test_no_assignments_choose_no_slot():
-    assert place(SAMPLE, 4, "contiguous").physical(0, np.array([], dtype=np.int64)).tolist() == []
-
-
 def test_contiguous_gives_blocks_and_copies_of_the_first_experts():
     assert experts_by_rank(place(SAMPLE, 4, "contiguous"), 0) == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]
     assert experts_by_rank(place(SAMPLE, 4, "contiguous", redundant=4), 1)[3] == [0, 1, 2, 3]

@@ -5,13 +5,17 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
+
 from bench_worker import capacity, models
 from bench_worker.ceilings import Ceiling, Ceilings
 from bench_worker.kernel_report import Row, Table
+from bench_worker.parallel.placement import place
 from bench_worker.result import (
     Check,
     ClockCheck,
     Distribution,
+    Exchange,
     Limit,
     Noise,
     RankSteps,
@@ -24,7 +28,7 @@ from bench_worker.result import (
     Summary,
     TailSteps,
 )  # fmt: skip
-from bench_worker.spec import Experiment, Library, PlannedRun
+from bench_worker.spec import Experiment, Library, PlannedRun, Spec
 
 MACHINE = {"name": "test bench", "fingerprint": "abc123", "memory_bytes": 64_000_000_000, "gpus": [], "cores": 2}
 STAGES_US = {"route": 30.0, "route.gate": 20.0, "route.select": 10.0, "permute": 10.0, "experts": 300.0,
@@ -155,6 +159,58 @@ def routing(**changes: Any) -> RoutingOutcome:
         causal=True,
     )  # fmt: skip
     return outcome.model_copy(update=changes)
+
+
+def on_ranks(found: Run, nodes: list[int], **changes: Any) -> Run:
+    """``found`` as if measured on as many ranks as there are ``nodes``, TP 2: in step s, the experts of rank r take
+    100·(r + 1) µs, and the last rank's s more; it gets r + 1 assignments, and sends 3 kB to itself, 2 kB to rank 0 and
+    1 kB to each other."""
+    assert found.steps is not None
+    num_ranks, num_steps = len(nodes), len(found.steps.index)
+    last = num_ranks - 1
+    layer_us = [35.0 + 100 * num_ranks + step for step in range(num_steps)]
+    sent = [[3000 if to == rank else 2000 if to == 0 else 1000 for to in range(num_ranks)] for rank in range(num_ranks)]
+
+    def bytes_to(rank: int, is_one: Any) -> list[int]:
+        return [sum(sent[rank][to] for to in range(num_ranks) if is_one(to))] * num_steps
+
+    ranks = [
+        RankSteps(
+            rank=rank,
+            assignments=[rank + 1] * num_steps,
+            rows=[rank + 1] * num_steps,
+            stages_us={stage: [10.0] * num_steps for stage in STAGES_US}
+            | {"experts": [100.0 * (rank + 1) + step * (rank == last) for step in range(num_steps)]}
+            | {"dispatch": [5.0] * num_steps},
+            idle_us=[100.0 * (last - rank) + step * (rank < last) for step in range(num_steps)],
+            bytes={
+                "local": bytes_to(rank, lambda to, own=rank: to == own),
+                "intra_node": bytes_to(rank, lambda to, own=rank: to != own and nodes[to] == nodes[own]),
+                "inter_node": bytes_to(rank, lambda to, own=rank: nodes[to] != nodes[own]),
+            },
+        )
+        for rank in range(num_ranks)
+    ]
+    parallel = {"layout": {"tp": 2, "dp": num_ranks // 2, "nodes": len(set(nodes))}, "mode": "virtual"}
+    spec = found.spec.model_dump() | {"parallel": parallel | changes.pop("parallel", {})}
+    held = place(np.ones((1, 64)), num_ranks, "contiguous", spec["parallel"].get("redundant_experts", 0))
+    exchange = {
+        "nodes": nodes,
+        "physical_to_logical": held.physical_to_logical.tolist(),
+        "rank_of_physical": held.rank_of_physical.tolist(),
+        "dispatched_bytes": sent,
+        "fitted_to": "nothing",
+        "network": "modelled",
+        "topology": "Nodes of 8 H200",
+    }
+    return found.model_copy(
+        update={
+            "spec": Spec.model_validate(spec),
+            "steps": found.steps.model_copy(update={"ranks": ranks, "layer_us": layer_us}),
+            "exchange": Exchange.model_validate(exchange | changes),
+            "origins": found.origins | {"step_us": exchange["network"]},
+        }
+    )
 
 
 def distribution(values: list[float]) -> Distribution:

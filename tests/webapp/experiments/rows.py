@@ -46,6 +46,17 @@ def done(author: Any, wrong: frozenset[str] = frozenset(), num_steps: int = 5, *
     return row
 
 
+def on_ranks(author: Any, nodes: list[int], **changes: Any) -> Experiment:
+    """A finished experiment whose runs had as many ranks as there are ``nodes``."""
+    row = run(author)
+    queue.begin_ingest(queue.fence_of(row))
+    measured = make.result(make.experiment())
+    spread = [make.on_ranks(found, nodes, **changes) for found in measured.runs]
+    ingest.ingest(queue.fence_of(row), measured.model_copy(update={"runs": spread}), row.machine)
+    row.refresh_from_db()
+    return row
+
+
 def measured_kernels(author: Any, table: Table | None = None) -> Experiment:
     """A finished table of expert backends."""
     table = table or make.table()

@@ -30,7 +30,15 @@ VARIED = [
     {"field": "routing", "values": ROUTINGS},
     {"field": "load", "values": [{"profile": "uniform"}, {"profile": "zipf", "skew": 2.0, "correlation": 0.5}]},
     {"field": "load.correlation", "values": [0, 0.5]},
+    {"field": "parallel.placement", "values": ["contiguous", "eplb"]},
+    {"field": "parallel.layout", "values": [{"tp": 2, "dp": 4}, {"tp": 1, "dp": 8}]},
 ]
+#: What the ranks need beside them, for the variables that are theirs.
+SPREAD = {
+    "parallel": {"mode": "virtual", "layout": {"tp": 2, "dp": 2, "nodes": 2}, "placement": "locality",
+                 "redundant_experts": 64, "topology": "h200-ethernet-100g", "count_only": True},
+    "kernels": {"attention": False},
+}  # fmt: skip
 
 
 def again(asked: Any) -> Any:
@@ -110,15 +118,35 @@ def test_without_attention_there_is_nothing_to_limit() -> None:
 
 @pytest.mark.parametrize("vary", VARIED, ids=[vary["field"] for vary in VARIED])
 def test_every_variable_that_is_offered_survives_the_form(vary: dict[str, Any]) -> None:
-    asked = make.experiment(vary=vary, conditions=CORNER)
+    spread = SPREAD if vary["field"].startswith("parallel") else {}
+    asked = make.experiment(base={"model": "olmoe-1b-7b"} | spread, vary=vary, conditions=CORNER)
     assert vary["field"] in fields.offered()
     assert Experiment.model_validate(again(asked)) == asked
 
 
 def test_a_variable_that_is_not_offered_needs_the_document() -> None:
-    assert "parallel.layout" in variables()
-    assert "parallel.layout" not in fields.offered()
-    assert again(make.experiment(vary={"field": "parallel.layout", "values": [{"tp": 1}]}, conditions=CORNER)) is None
+    vary = {"field": "kernels.quantization", "values": ["none"]}
+    assert vary["field"] in variables()
+    assert vary["field"] not in fields.offered()
+    assert again(make.experiment(vary=vary, conditions=CORNER)) is None
+
+
+def test_ranks_and_their_network_survive_the_form() -> None:
+    asked = make.experiment(base={"model": "olmoe-1b-7b"} | SPREAD, conditions=CORNER, vary=None)
+    document = again(asked)
+    assert Experiment.model_validate(document) == asked
+    assert document["base"]["parallel"] == SPREAD["parallel"]
+
+
+def test_what_the_mode_of_ranks_has_no_use_for_stays_out() -> None:
+    texts = {"model": "olmoe-1b-7b", "tp": "2", "placement": "eplb", "topology": "h200-nccl", "count_only": "true"}
+    made = {
+        mode: fields.build_document(texts | {"mode": mode})["base"]["parallel"]
+        for mode in ("single", "distributed", "virtual")
+    }
+    assert made["single"] == {"mode": "single"}
+    assert made["distributed"] == {"mode": "distributed", "layout": {"tp": 2}, "placement": "eplb"}
+    assert made["virtual"].items() >= {"topology": "h200-nccl", "count_only": True}.items()
 
 
 def test_every_parameter_of_a_strategy_has_a_field_with_those_who_take_it() -> None:
@@ -152,7 +180,8 @@ def test_the_help_of_the_values_fits_the_variable(field: str, words: str) -> Non
 
 @pytest.mark.parametrize("group", fields.GROUPS)
 def test_the_example_of_a_group_is_a_value_of_it(group: str) -> None:
-    make.experiment(vary={"field": group, "values": fields.values_of(f"[{fields.GROUPS[group]}]")})
+    base = {"model": "olmoe-1b-7b"} | (SPREAD if group.startswith("parallel") else {})
+    make.experiment(base=base, vary={"field": group, "values": fields.values_of(f"[{fields.GROUPS[group]}]")})
 
 
 def test_the_sample_of_all_strategies_is_what_one_click_asks_for() -> None:

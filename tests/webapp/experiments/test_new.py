@@ -15,8 +15,9 @@ from django.urls import reverse
 from bench_worker.spec import Library, SpecError, parse_experiment
 from bench_worker.strategies import NON_CAUSAL, STRATEGIES
 from tests.webapp.experiments import make
+from tests.webapp.experiments.rows import text_of
 from webapp.experiments import fields, machines, queue
-from webapp.experiments.forms import ExperimentForm
+from webapp.experiments.forms import DocumentForm, ExperimentForm
 from webapp.experiments.models import Experiment, State
 from webapp.traces.models import Recording
 from webapp.traces.recording_store import import_recording, recording_files
@@ -578,3 +579,42 @@ def test_the_queries_do_not_grow(
         signed_in.post(PLAN, texts())
     with django_assert_num_queries(9):  # and the experiment to start from, whose kernels the document asks for
         signed_in.get(f"{NEW}?from={row.pk}")
+
+
+RANKS = {"mode": "virtual", "tp": "2", "dp": "4", "nodes": "2", "attention": "false"}
+
+
+def test_the_form_draws_its_ranks(signed_in: Any) -> None:
+    page = signed_in.get(NEW).content.decode()
+    assert "One rank holds all 64 experts." in page
+    page = signed_in.post(PLAN, texts(**RANKS), headers={"HX-Request": "true"}).content.decode()
+    assert '<div id="layout" hx-swap-oob="true">' in page
+    assert "8 ranks on 2 nodes: attention in 4 groups of 2 (TP 2 × DP 4), 64 experts over all of them (EP 8)." in page
+    assert 'title="Rank 7: experts 56–63"' in page
+
+
+def test_ranks_that_cannot_stand_so_are_drawn_with_the_reason(signed_in: Any) -> None:
+    page = unescape(signed_in.post(PLAN, texts(**RANKS | {"dp": "3"}), headers={"HX-Request": "true"}).content.decode())
+    assert "6 ranks don't divide 64 experts (64 and 0 redundant); 2 more redundant ones would" in page
+    assert "Shown once the experiment can be run." in page
+    assert "base.parallel.layout" in page
+
+
+@pytest.mark.parametrize("changes", [{"model": "nobody"}, {"mode": "virtual", "tp": "many"}])
+def test_without_a_model_or_numbers_there_is_nothing_to_draw(signed_in: Any, changes: dict[str, str]) -> None:
+    assert 'class="layout"' not in signed_in.post(NEW, texts(**changes)).content.decode()
+
+
+def test_the_form_as_a_document_knows_its_ranks_too() -> None:
+    whole = ExperimentForm(texts(**RANKS), library=Library()).document
+    as_json = DocumentForm.showing(whole, Library())
+    assert as_json.layout is not None
+    assert as_json.layout.caption.startswith("8 ranks on 2 nodes")
+    assert DocumentForm({"document": "{"}, library=Library()).layout is None
+
+
+def test_the_form_says_what_redundant_experts_take(signed_in: Any) -> None:
+    """One more expert a rank in each of 16 layers: 3 · 2048 · 1024 · 2 bytes each."""
+    page = text_of(signed_in.post(PLAN, texts(**RANKS, redundant_experts="8")))
+    assert "8 redundant experts take 201 MB on each rank the KV cache of 3,072 tokens" in page.replace("\xa0", " ")
+    assert "redundant expert" not in text_of(signed_in.post(PLAN, texts(**RANKS)))

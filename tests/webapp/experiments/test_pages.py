@@ -45,6 +45,12 @@ def test_a_running_experiment_fills_in_so_far(signed_in: Any, member: Any) -> No
     assert f'hx-get="{address}" hx-trigger="every 1s"' in response.content.decode()
 
 
+def actions(page: str) -> list[str]:
+    """What the buttons and links at the head of the page say."""
+    found = page[page.index('id="actions"') :]
+    return re.findall(r">([A-Z][\w ]+)</(?:a|button|summary)>", found[: found.index("</details>")])
+
+
 def test_between_two_runs_only_the_head_is_sent(signed_in: Any, member: Any) -> None:
     row = measuring(member)
     response = signed_in.get(f"{row.get_absolute_url()}live/?shown=running-1-1", HTTP_HX_REQUEST="true")
@@ -54,6 +60,8 @@ def test_between_two_runs_only_the_head_is_sent(signed_in: Any, member: Any) -> 
     assert 'id="actions" hx-ext="morph" hx-swap-oob="morph"' in part
     assert 'id="lead" hx-ext="morph" hx-swap-oob="morph"' in part
     assert 'id="live"' not in part
+    page = signed_in.get(row.get_absolute_url()).content.decode()
+    assert actions(part) == actions(page)
 
 
 @pytest.mark.parametrize("shown", ["running-1-0", "running-2-1", "queued-0-0", ""])

@@ -28,6 +28,17 @@ def test_a_scaled_number_carries_how_often_a_layer_stands_for_others() -> None:
     assert seen(measured(**every_layer), **every_layer)[0].mark == ""
 
 
+@pytest.mark.parametrize(("origin", "mark"), [("scaled", "×16"), ("modelled", "≈×16"), ("assumed", "?×16")])
+def test_a_modelled_network_marks_every_whole_time(origin: str, mark: str) -> None:
+    asked = make.experiment()
+    plan = [{"variant": run.variant, "condition": run.condition, "layer_scale": 16} for run in asked.runs()]
+    runs = [run.model_dump() | {"origins": {"step_us": origin}} for run in make.result(asked).runs]
+    found = present.matrix(plan, present.seen(plan, runs))
+    assert {cell.mark for _, cells in found.rows for cell in cells if cell} == {mark}
+    assert found.marks == ["×16"]
+    assert [sign for sign, _ in found.networks] == ([] if origin == "scaled" else [mark[0]])
+
+
 def test_a_matrix_has_a_place_for_what_is_not_measured_yet() -> None:
     plan = [queue.planned(run) for run in make.experiment().runs()]
     first = seen(measured())[:1]
