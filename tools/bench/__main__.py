@@ -12,7 +12,18 @@ settle_allocators()  # before torch loads
 
 from bench_worker import environment  # noqa: E402
 from tools.bench import (  # noqa: E402
-    clock, compare, depth, history, hosts, kernels, memory, pairs, parallel, routing, schedule, stats,
+    clock,
+    compare,
+    depth,
+    history,
+    hosts,
+    kernels,
+    memory,
+    pairs,
+    parallel,
+    routing,
+    schedule,
+    stats,
 )  # fmt: skip
 
 #: By name, in the order in which they run.
