@@ -29,7 +29,10 @@ from webapp.api.documents import (
     MachineState,
     RunPage,
     RunSummary,
+    SeriesHistory,
+    SeriesPage,
     result_bytes,
+    with_nights,
 )
 from webapp.api.once import once
 from webapp.api.problems import Refused, problem
@@ -37,6 +40,7 @@ from webapp.api.schema import CURSOR, KEY, LABELS, PAGE_SIZE, POOL, problems
 from webapp.experiments import deeds, labels, machines, memory, queue
 from webapp.experiments.forms import DescriptionForm
 from webapp.experiments.models import Experiment, Machine, Run, State
+from webapp.history.models import Series
 from webapp.traces.store import traces_library
 
 HEAVY = ("plan", "result", "so_far")
@@ -202,6 +206,15 @@ class MachineList(APIView):
     def get(self, request: Request) -> Response:
         """Every state of every machine that a worker registered, newest first."""
         return _page(request, self, Machine.objects.all(), MachineState.of)
+
+
+class SeriesList(APIView):
+    @extend_schema(
+        operation_id="series_list", parameters=[CURSOR, PAGE_SIZE], responses={200: SeriesPage, **problems(404)}
+    )
+    def get(self, request: Request) -> Response:
+        """Every number that is followed from night to night, with its changes of level."""
+        return _page(request, self, with_nights(Series.objects.all()), SeriesHistory.of)
 
 
 @extend_schema(exclude=True)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
+from bench_worker.findings import Change, Comparison, RunComparison
 from bench_worker.result import Result
 from tests.webapp.experiments import make
 from webapp.accounts import tokens
@@ -24,9 +25,10 @@ from webapp.experiments.models import Experiment, State
 TOKEN = "moe_00000000_secret"
 
 
-def comparison(verdict: str, ratio: float = 1.081, condition: str | None = "1×16") -> dict[str, Any]:
-    step = {"ratio": ratio, "ci95": [ratio - 0.01, ratio + 0.01], "samples": 40, "verdict": verdict}
-    return {"base": "gate_up", "contender": "none", "condition": condition, "quantities": {"step_us": step}}
+def comparison(verdict: Change, ratio: float = 1.081, condition: str | None = "1×16") -> dict[str, Any]:
+    step = Comparison(ratio=ratio, ci95=(ratio - 0.01, ratio + 0.01), samples=40, verdict=verdict)
+    compared = RunComparison(base="gate_up", contender="none", condition=condition, quantities={"step_us": step})
+    return compared.model_dump(mode="json")
 
 
 @pytest.fixture(autouse=True)
