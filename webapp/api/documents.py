@@ -12,6 +12,7 @@ from webapp.experiments import export, present
 from webapp.experiments.fields import in_order
 from webapp.experiments.models import Experiment, Kind, Machine, Run
 from webapp.experiments.models import State as States
+from webapp.history.models import Change, Series
 
 State = Literal["queued", "running", "ingesting", "done", "failed", "canceled"]
 
@@ -104,6 +105,56 @@ class MachineState(BaseModel):
         return cls(**{name: getattr(machine, name) for name in cls.model_fields})
 
 
+class LevelChange(BaseModel):
+    """``ratio``: new level / old level, above 1 where it became slower."""
+
+    first_night: datetime
+    ratio: float
+    p_value: float
+    is_confirmed: bool
+    state: Literal["new", "acknowledged", "fixed", "expected", "noise"]
+
+    @classmethod
+    def of(cls, change: Change) -> LevelChange:
+        return cls(
+            first_night=change.first.at,
+            ratio=change.ratio,
+            p_value=change.p_value,
+            is_confirmed=change.confirmed_at is not None,
+            state=change.state,
+        )
+
+
+class SeriesState(BaseModel):
+    """One number of a nightly experiment over time, as its latest analysis left it."""
+
+    id: int
+    title: str
+    machine: str = Field(description="The class of machine.")
+    variant: str
+    condition: str
+    metric: str
+    nights: int
+    recent: list[float] = Field(description="The latest values, the last one last: at most 60, in the metric's unit.")
+    last_at: datetime | None
+    week: list[float] = Field(description="Last week / the week before, and its 95% interval; empty with few nights.")
+    changes: list[LevelChange] = Field(description="Where its level changed, latest first.")
+    url: str
+
+    @classmethod
+    def of(cls, series: Series) -> SeriesState:
+        """``series`` with its group and its changes, which bring their first record."""
+        own = ("variant", "condition", "metric", "nights", "recent", "last_at", "week")
+        return cls(
+            id=series.pk,
+            title=series.group.title,
+            machine=series.group.machine,
+            **{name: getattr(series, name) for name in own},
+            changes=[LevelChange.of(change) for change in series.changes.all()],
+            url=series.get_absolute_url(),
+        )
+
+
 class Page(BaseModel):
     """Part of a list. ``next`` and ``previous`` are whole addresses."""
 
@@ -121,6 +172,10 @@ class RunPage(Page):
 
 class MachinePage(Page):
     results: list[MachineState]
+
+
+class SeriesPage(Page):
+    results: list[SeriesState]
 
 
 class Description(BaseModel):

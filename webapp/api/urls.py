@@ -12,6 +12,7 @@ _v1 = [
     path("experiments/<int:pk>/rerun/", views.ExperimentRerun.as_view(), name="rerun"),
     path("experiments/<int:pk>/restore/", views.ExperimentRestore.as_view(), name="restore"),
     path("runs/", views.RunList.as_view(), name="runs"),
+    path("series/", views.SeriesList.as_view(), name="series"),
     path("machines/", views.MachineList.as_view(), name="machines"),
     path("schema/", docs.schema, name="schema"),
     path("docs/", docs.page, name="docs"),

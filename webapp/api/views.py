@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from django.conf import settings
-from django.db.models import QuerySet
+from django.db.models import Exists, OuterRef, Prefetch, QuerySet
 from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404
 from drf_spectacular.types import OpenApiTypes
@@ -29,6 +29,8 @@ from webapp.api.documents import (
     MachineState,
     RunPage,
     RunSummary,
+    SeriesPage,
+    SeriesState,
     result_bytes,
 )
 from webapp.api.once import once
@@ -37,6 +39,7 @@ from webapp.api.schema import CURSOR, KEY, LABELS, PAGE_SIZE, POOL, problems
 from webapp.experiments import deeds, labels, machines, memory, queue
 from webapp.experiments.forms import DescriptionForm
 from webapp.experiments.models import Experiment, Machine, Run, State
+from webapp.history.models import CLOSED, Change, Series
 from webapp.traces.store import traces_library
 
 HEAVY = ("plan", "result", "so_far")
@@ -202,6 +205,28 @@ class MachineList(APIView):
     def get(self, request: Request) -> Response:
         """Every state of every machine that a worker registered, newest first."""
         return _page(request, self, Machine.objects.all(), MachineState.of)
+
+
+class SeriesList(APIView):
+    @extend_schema(
+        operation_id="series_list",
+        parameters=[
+            CURSOR,
+            PAGE_SIZE,
+            OpenApiParameter("changed", bool, description="`true`: only those with a change that nobody closed."),
+        ],
+        responses={200: SeriesPage, **problems(404, 422)},
+    )
+    def get(self, request: Request) -> Response:
+        """The numbers of nightly experiments over time, with where their levels changed; newest first."""
+        changes = Prefetch("changes", Change.objects.select_related("first"))
+        rows = Series.objects.select_related("group").prefetch_related(changes)
+        changed = request.query_params.get("changed", "false")
+        if changed not in ("true", "false"):
+            raise Refused("changed", not_one_of(changed, ("true", "false")))
+        if changed == "true":
+            rows = rows.filter(Exists(Change.objects.filter(series=OuterRef("pk")).exclude(state__in=CLOSED)))
+        return _page(request, self, rows, SeriesState.of)
 
 
 @extend_schema(exclude=True)
