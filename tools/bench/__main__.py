@@ -12,8 +12,19 @@ settle_allocators()  # before torch loads
 
 from bench_worker import environment  # noqa: E402
 from tools.bench import (  # noqa: E402
-    clock, compare, depth, history, hosts, kernels, memory, pairs, parallel, routing, schedule, stats,
-)  # fmt: skip
+    clock,
+    compare,
+    depth,
+    history,
+    hosts,
+    kernels,
+    memory,
+    pairs,
+    parallel,
+    routing,
+    schedule,
+    stats,
+)
 
 #: By name, in the order in which they run.
 SECTIONS = {
