@@ -24,7 +24,7 @@ from tools.bench import (  # noqa: E402
     routing,
     schedule,
     stats,
-)  # fmt: skip
+)
 
 #: By name, in the order in which they run.
 SECTIONS = {

@@ -1,4 +1,7 @@
-"""What the page of a comparison shows, from its runs (pure, but for what it remembers)."""
+"""What a comparison shows: on a page of its own for any runs, and on that of the experiment whose variants it compares.
+
+Pure, but for what it remembers, and for the runs of an experiment, which it reads.
+"""
 
 from __future__ import annotations
 

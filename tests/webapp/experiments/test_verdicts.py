@@ -93,3 +93,12 @@ def test_a_comparison_shows_where_the_time_of_each_goes(signed_in: Any, member: 
     row = judged(member)
     first, last = (run.pk for run in (row.runs.order_by("position")[0], row.runs.order_by("position")[1]))
     assert "Where it goes share of the mean step at 1×16" in text_of(signed_in.get(f"/compare/?runs={first},{last}"))
+
+
+def test_a_viewer_reads_the_advice_and_is_offered_no_button(client: Any, member: Any, django_user_model: Any) -> None:
+    row = judged(member)
+    client.force_login(django_user_model.objects.create_user("vera", role="viewer"))
+    response = client.get(row.get_absolute_url())
+    assert "Try next" in text_of(response)
+    assert "next/0/" not in response.content.decode()
+    assert client.post(f"{row.get_absolute_url()}next/0/").status_code == 403
