@@ -83,6 +83,8 @@ def parser() -> argparse.ArgumentParser:
     shown = command("show", show_command, "Print the runs of a result file, or one part of it as JSON.")
     shown.add_argument("file", type=Path, metavar="RESULT")
     shown.add_argument("part", nargs="?", metavar="PART", help="a dotted name, such as runs.0.steps.step_us")
+    shown.add_argument("--perfetto", metavar="STEPS", help="these steps, such as 0,5-9, as a trace for ui.perfetto.dev")
+    shown.add_argument("--run", type=int, default=0, metavar="N", help="the run whose steps; the first without it")
     return top
 
 

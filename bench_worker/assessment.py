@@ -45,12 +45,25 @@ def limits_of(
             memory[row] = [limits.memory_us(step) / parts[leaf] for step in work[leaf]]
             compute[row] = [limits.compute_us(step) / parts[leaf] for step in work[leaf]]
         floor = np.maximum(memory, compute).sum(axis=0)
+        flops = sum(step.flops / parts[leaf] for leaf in leaves for step in work[leaf])
+        moved = sum(limits.moved_bytes(step) / parts[leaf] for leaf in leaves for step in work[leaf])
         found[stage] = Limit(
             floor_us=float(np.median(floor)),
             share=float(floor.sum() / times.sum()),
             bound=bound(memory[memory >= compute].sum(), compute[memory < compute].sum(), times.sum()),
+            flops_per_s=float(flops / times.sum() * 1e6),
+            intensity=float(flops / moved) if moved else None,
+            by_memory=_by_memory(memory.sum(axis=0), compute.sum(axis=0), times),
         )
     return found
+
+
+def _by_memory(memory: np.ndarray, compute: np.ndarray, times: np.ndarray) -> float | None:
+    """`bench_worker.result.Limit.by_memory` from [S] each; None where the work takes no time at best."""
+    both = memory + compute
+    if not np.any(both > 0):
+        return None
+    return float((times * np.divide(memory, both, out=np.zeros_like(both), where=both > 0)).sum() / times.sum())
 
 
 def noise_of(layer_us: np.ndarray, floor_us: np.ndarray, tokens: np.ndarray) -> Noise:

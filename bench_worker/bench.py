@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -164,9 +165,8 @@ class Bench:
             if self._past(deadline):
                 break
             layout = slots.layout(batch, self.device)
-            turn = index + index // WHOLE_CLOCK_EVERY  # else the sampled steps would always start with the same one
-            for place in range(len(planned)):
-                run = planned[(turn + place) % len(planned)]
+            for place in order(index, len(planned)):
+                run = planned[place]
                 variant = self.variants[run.variant]
                 self._use_threads(run)
                 inputs = _inputs(source, variant, index, layout)
@@ -257,6 +257,13 @@ class Bench:
             raise Canceled
         self.crew.phase(f"step {done + 1}" if phase == "measure" else phase)
         self.report.progress(phase, done, total, planned.variant, planned.condition)
+
+
+def order(step: int, variants: int) -> list[int]:
+    """In which order the variants run in a step of a pass: rotated by one from step to step, in whole rotations, after
+    which it moves on by one more where the sampled steps would always start with the same variant."""
+    turn = step + step // math.lcm(WHOLE_CLOCK_EVERY, max(1, variants))
+    return [(turn + place) % variants for place in range(variants)]
 
 
 def _inputs(source: StepSource, variant: AnyVariant, index: int, layout: StepLayout) -> StepInput:

@@ -123,7 +123,12 @@ def fit(spec: Spec, device_bytes: int | None, *, tokens_per_sequence: int | None
 
 
 def fit_measurement(
-    spec: Spec, device_bytes: int | None, *, tokens_per_sequence: int, prompt_tokens: int | None = None
+    spec: Spec,
+    device_bytes: int | None,
+    *,
+    tokens_per_sequence: int,
+    prompt_tokens: int | None = None,
+    on_gpu: bool = False,
 ) -> Fit:
     """Memory that one machine needs to execute ``spec.layers`` MoE layers, all ranks of the layout together.
 
@@ -136,7 +141,8 @@ def fit_measurement(
     values that one chunk of a prompt expands; one expert in float64 for the check against the reference. A backend that
     pads rows is counted with its fullest expert's rows for every expert. Several ranks hold the rows three
     times more: sent, arrived and come back; real ranks are a process each. Kernels: those that oneDNN compiles for
-    ``prompt_tokens``, of all prompts of the workload together (each as long as the longest sequence where not given).
+    ``prompt_tokens``, of all prompts of the workload together (each as long as the longest sequence where not given);
+    none ``on_gpu``, where no oneDNN computes.
     """
     model, layers = models.load(spec.model, allow_paths=True), spec.layers
     size = DTYPE_BYTES[spec.kernels.dtype]
@@ -148,7 +154,9 @@ def fit_measurement(
     }
     tokens = max(CHECK_TOKENS, min(work.max_batch_tokens, work.concurrency * tokens_per_sequence))
     steps = ceil((prompt_tokens or work.requests * tokens_per_sequence) / tokens)
-    kernels = kept_kernels_bytes(spec, model, tokens, steps=steps, tokens_per_sequence=tokens_per_sequence)
+    kernels = 0
+    if not on_gpu:
+        kernels = kept_kernels_bytes(spec, model, tokens, steps=steps, tokens_per_sequence=tokens_per_sequence)
     rows, selection = _routed(spec, model, tokens)
     processes = layout.tp * layout.dp if spec.parallel.mode == "distributed" else 1
     if spec.parallel.count_only:

@@ -117,9 +117,9 @@ def spec_of(
     return Experiment.model_validate({"base": base}, context=Library(allow_paths=allow_paths)).base
 
 
-def need(spec: Spec, tokens: Sequence[int], available_bytes: int) -> capacity.Fit:
+def need(spec: Spec, tokens: Sequence[int], available_bytes: int, *, on_gpu: bool = False) -> capacity.Fit:
     """What the layer's weights and the buffers of the largest step need. Raises `DoesNotFit` for more than there is."""
-    found = capacity.fit_measurement(spec, available_bytes, tokens_per_sequence=max(tokens))
+    found = capacity.fit_measurement(spec, available_bytes, tokens_per_sequence=max(tokens), on_gpu=on_gpu)
     if not found.fits:
         raise DoesNotFit(f"measuring {spec.model} at {max(tokens):,} tokens {capacity.needs(found)}")
     return found

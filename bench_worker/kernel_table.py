@@ -37,7 +37,7 @@ def measure(
 
     Raises `DoesNotFit` where the layer's weights and the buffers of the largest step don't fit.
     """
-    held = need(spec, tokens, environment.available_bytes(device))
+    held = need(spec, tokens, environment.available_bytes(device), on_gpu=device.type == "cuda")
     network = Network(models.load(spec.model, allow_paths=True), network_key(spec), device)
     variants: dict[str, Variant] = {}
     reasons: dict[str, str] = {}
@@ -83,8 +83,9 @@ def _variant(spec: Spec, name: str, network: Network) -> Variant:
     else:
         raise Unavailable(reason)
     tokens, free = spec.workload.max_batch_tokens, environment.available_bytes(network.device)
-    held = capacity.fit_measurement(spec, None, tokens_per_sequence=tokens)
-    all_of_it = capacity.fit_measurement(own, free, tokens_per_sequence=tokens)
+    on_gpu = network.device.type == "cuda"
+    held = capacity.fit_measurement(spec, None, tokens_per_sequence=tokens, on_gpu=on_gpu)
+    all_of_it = capacity.fit_measurement(own, free, tokens_per_sequence=tokens, on_gpu=on_gpu)
     beside = all_of_it.model_copy(
         update={"total_bytes": all_of_it.total_bytes - held.weights_bytes - held.parts["process"]}
     )

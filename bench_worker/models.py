@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from bench_worker.errors import not_one_of, shown
 from bench_worker.hf_config import Layers, Size, one_sentence, read_config
 
-__all__ = ["GQA", "MLA", "GatedDeltaNet", "Model", "Parameters", "from_config", "load", "presets"]
+__all__ = ["GQA", "MLA", "GatedDeltaNet", "Model", "Parameters", "decode_config", "from_config", "load", "presets"]
 
 MAX_CONFIG_BYTES = 1_000_000
 
@@ -336,6 +336,11 @@ def _json_object(path: Path) -> dict[str, Any]:
             data = file.read(MAX_CONFIG_BYTES + 1)
     except OSError as error:
         raise ValueError(f"can't be read ({error.strerror})") from None
+    return decode_config(data)
+
+
+def decode_config(data: bytes) -> dict[str, Any]:
+    """The object in the bytes of a ``config.json``. Raises ValueError: a sentence, but for its subject."""
     if len(data) > MAX_CONFIG_BYTES:
         raise ValueError(f"has more than {MAX_CONFIG_BYTES:,} bytes; a config.json has a few thousand")
     try:

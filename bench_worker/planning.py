@@ -99,10 +99,10 @@ class Condition:
         """Of all requests together."""
         return sum(request.prompt_tokens for request in self.requests)
 
-    def fit(self, spec: Spec, available: int | None) -> capacity.Fit:
-        """What measuring ``spec``, one of its runs, holds, against ``available`` bytes."""
+    def fit(self, spec: Spec, available: int | None, *, on_gpu: bool = False) -> capacity.Fit:
+        """What measuring ``spec``, one of its runs, holds, against ``available`` bytes of the CPU's or the GPU's."""
         return capacity.fit_measurement(
-            spec, available, tokens_per_sequence=self.longest, prompt_tokens=self.prompt_tokens
+            spec, available, tokens_per_sequence=self.longest, prompt_tokens=self.prompt_tokens, on_gpu=on_gpu
         )
 
     @property
@@ -194,12 +194,12 @@ class Needed(NamedTuple):
     fit: capacity.Fit
 
 
-def memory_needed(conditions: list[Condition], available: int | None) -> Needed:
-    """All networks side by side, each at the condition where it needs most, against ``available`` bytes."""
+def memory_needed(conditions: list[Condition], available: int | None, *, on_gpu: bool = False) -> Needed:
+    """All networks side by side, each at the condition where it needs most, as `Condition.fit` says of each."""
     most: dict[NetworkKey, capacity.Fit] = {}
     for condition in conditions:
         for run in condition.planned:
-            fit = condition.fit(run.spec, available)
+            fit = condition.fit(run.spec, available, on_gpu=on_gpu)
             key = network_key(run.spec)
             if key not in most or fit.total_bytes > most[key].total_bytes:
                 most[key] = fit
@@ -210,8 +210,8 @@ def memory_needed(conditions: list[Condition], available: int | None) -> Needed:
     )
 
 
-def refuse_what_does_not_fit(conditions: list[Condition], available: int) -> None:
+def refuse_what_does_not_fit(conditions: list[Condition], available: int, *, on_gpu: bool = False) -> None:
     """Raise `DoesNotFit` unless all networks fit side by side."""
-    needed = memory_needed(conditions, available)
+    needed = memory_needed(conditions, available, on_gpu=on_gpu)
     if needed.fit.total_bytes > available:
         raise DoesNotFit(f"measuring {needed.models} {capacity.needs(needed.fit)}")

@@ -161,7 +161,8 @@ def assess(result: Run, record: RunRecord, scaling: Scale, limits: Limits | None
     layer_us = _layer_us(times)
     floor_us = np.zeros(len(record.steps))
     if limits is not None:
-        work = {leaf: [step.work.get(leaf, Work()) for step in record.steps] for leaf in leaves}
+        known = [leaf for leaf in leaves if any(leaf in step.work for step in record.steps)]
+        work = {leaf: [step.work.get(leaf, Work()) for step in record.steps] for leaf in known}
         parts = {leaf: 1 if top(leaf) == "other" else layers for leaf in leaves}
         result.summary.limits = assessment.limits_of(times, work, parts, limits)
         floor_us = np.array([

@@ -10,10 +10,11 @@ from __future__ import annotations
 from math import isfinite
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from bench_worker.capacity import Fit
 from bench_worker.ceilings import Ceilings
+from bench_worker.findings import Origin, Part, RunComparison, Verdicts
 from bench_worker.roofline import Bound
 from bench_worker.spec import Spec
 
@@ -24,11 +25,6 @@ LAYER_STAGES = STAGES[:5]
 
 Domain = Literal["local", "intra_node", "inter_node"]
 FitKind = Literal["deployment", "measurement"]
-Origin = Literal["measured", "scaled", "modelled", "assumed"]
-
-
-class Part(BaseModel):
-    model_config = ConfigDict(extra="forbid")
 
 
 class RankSteps(Part):
@@ -144,6 +140,12 @@ class Limit(Part):
     #: Σ floor / Σ time over the steps: 1 is the device's limit.
     share: float
     bound: Bound
+    #: Over all steps: Σ FLOPs / Σ time, and Σ FLOPs / Σ bytes that have to cross the memory bus. None in results of
+    #: versions that did not tell; an intensity is None also where nothing has to cross.
+    flops_per_s: float | None = None
+    intensity: float | None = None
+    #: How much of the time is set by bandwidth: memory time / (memory time + compute time) at best, weighted by time.
+    by_memory: float | None = None
 
 
 class Noise(Part):
@@ -285,13 +287,13 @@ class Run(Part):
 
 
 class Result(Part):
-    """A result file. ``ceilings`` are those of the device by its number of CPU threads; ``comparisons`` and ``verdict``
-    are empty where this version makes none."""
+    """A result file. ``ceilings`` are those of the device by its number of CPU threads; ``verdict`` is None where no
+    run has times."""
 
     schema_: Literal[1] = Field(1, alias="schema")
     experiment: dict[str, Any]
     environment: dict[str, Any]
     ceilings: dict[str, Ceilings] | None = None
     runs: list[Run]
-    comparisons: list[dict[str, Any]] = []
-    verdict: dict[str, Any] | None = None
+    comparisons: list[RunComparison] = []
+    verdict: Verdicts | None = None

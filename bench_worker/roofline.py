@@ -59,10 +59,14 @@ class Limits:
     cache_bytes: int = 0
     resident_bytes: float = inf
 
+    def moved_bytes(self, work: Work) -> float:
+        """Bytes of ``work`` that have to cross the memory bus."""
+        weights = work.weight_bytes if self.resident_bytes > CACHE_TIMES * self.cache_bytes else 0.0
+        return weights + max(0.0, work.row_bytes - self.cache_bytes)
+
     def memory_us(self, work: Work) -> float:
         """Time to move what ``work`` has to move."""
-        weights = work.weight_bytes if self.resident_bytes > CACHE_TIMES * self.cache_bytes else 0.0
-        return (weights + max(0.0, work.row_bytes - self.cache_bytes)) / self.bytes_per_s * 1e6
+        return self.moved_bytes(work) / self.bytes_per_s * 1e6
 
     def compute_us(self, work: Work) -> float:
         return work.flops / self.flops_per_s * 1e6

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from bench_worker import ceilings, environment, machine_state
+from bench_worker import ceilings, comparison, environment, machine_state, verdict
 from bench_worker.bench import Bench, Canceled, Report
 from bench_worker.calibrate import calibrate_apart
 from bench_worker.errors import Unavailable
@@ -78,6 +78,8 @@ def run_experiment(
         environment=machine,
         ceilings={str(threads): kept for threads, kept in bench.ceilings.items()},
         runs=runs,
+        comparisons=comparison.compare_all(runs),
+        verdict=verdict.overall(runs),
     )
 
 

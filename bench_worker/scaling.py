@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bench_worker.models import Model
-from bench_worker.result import LAYER_STAGES, Scale
+from bench_worker.result import LAYER_STAGES, Scale, Steps
 
 #: Leaf that a `bench_worker.stages.StageClock` reads for the outer mark of the layer; it spans nothing.
 LAYER = "layer"
@@ -67,3 +67,18 @@ def with_stages(leaves: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
             stages[stage] = np.sum(list(parts.values()), axis=0)
             stages.update({name: times for name, times in parts.items() if name != stage})
     return stages
+
+
+def model_leaves(steps: Steps, scaling: Scale) -> dict[str, np.ndarray]:
+    """Whole-model time [S] in µs of every leaf stage, and ``idle`` where a rank waited: the mean over the ranks."""
+
+    nothing, ranks = np.zeros(len(steps.index)), len(steps.ranks)
+    leaves: dict[str, np.ndarray] = {}
+    for leaf, count in scaling.counts.items():
+        times = [np.asarray(rank.stages_us.get(leaf, nothing), float) for rank in steps.ranks]
+        leaves[leaf] = np.sum(times, axis=0) * count / ranks
+    waited = np.sum([np.asarray(rank.idle_us, float) for rank in steps.ranks], axis=0)
+    if waited.any():
+        layers = next(count for leaf, count in scaling.counts.items() if top(leaf) in LAYER_STAGES)
+        leaves[IDLE] = waited * layers / ranks
+    return leaves

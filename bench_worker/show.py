@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pydantic import ValidationError
 
 from bench_worker.errors import SpecError, shown
+from bench_worker.findings import RunComparison, Verdict
 from bench_worker.result import Result, Run, Summary
 
 __all__ = ["overview", "part", "read_result"]
@@ -28,10 +29,12 @@ def overview(result: Result) -> str:
     """Title, machine and, for each run, its check, its median step, its stages and what users feel."""
     title = result.experiment.get("title", "Untitled experiment")
     machine = result.environment.get("name", "a machine without a name")
-    return "\n".join([f"{title} on {machine}", *(line for run in result.runs for line in _run(run))])
+    verdicts = result.verdict.runs if result.verdict else {}
+    runs = (line for run in result.runs for line in _run(run, verdicts.get(f"{run.variant} at {run.condition}")))
+    return "\n".join([f"{title} on {machine}", *runs, *_compared(result.comparisons), *_verdict(result.verdict)])
 
 
-def _run(run: Run) -> Iterator[str]:
+def _run(run: Run, verdict: Verdict | None) -> Iterator[str]:
     error = "not a number" if run.check.rel_error is None else f"{run.check.rel_error:.1e}"
     yield ""
     yield f"{run.variant} at {run.condition}: {run.status}, error {error} (at most {run.check.tolerance:.0e})"
@@ -43,7 +46,39 @@ def _run(run: Run) -> Iterator[str]:
             share = run.summary.stage_share.get(stage)
             yield f"  {stage:18} {time_us / 1e3:10.3f} ms{'' if share is None else f'   {share:5.1%} of the step'}"
         yield from _felt(run.summary)
+    if verdict is not None:
+        yield f"  {verdict.sentence}"
     yield from (f"  {note}" for note in run.notes)
+
+
+def _compared(comparisons: Sequence[RunComparison]) -> Iterator[str]:
+    """Each variant's step against the first variant's, and the stage that its change lies in."""
+    if comparisons:
+        yield ""
+    for one in comparisons:
+        step = one.quantities.get("step_us")
+        if step is None:
+            continue
+        where = "over all conditions" if one.condition is None else f"at {one.condition}"
+        sure = "" if step.ci95 is None else f" ({step.ci95[0]:.3f} to {step.ci95[1]:.3f}, p {step.p_value:.2g})"
+        cause = "" if one.cause is None else f", in {one.cause}"
+        yield (
+            f"{one.contender} against {one.base} {where}: step × {step.ratio:.3f}{sure}, {step.samples:,} steps, "
+            f"{step.verdict}{cause}"
+        )
+
+
+def _verdict(verdict: Verdict | None) -> Iterator[str]:
+    if verdict is None:
+        return
+    shares = ", ".join(f"{cost} {share:.0%}" for cost, share in verdict.shares.items())
+    memory = f"{verdict.memory_bytes / 1e9:,.1f} GB"
+    if verdict.device_bytes is not None:
+        memory += f" of the {verdict.device_bytes / 1e9:,.1f} GB that were free here"
+    yield ""
+    yield f"Verdict: {verdict.dominant}. {verdict.sentence}"
+    yield f"  {shares}; the deployment takes {memory}"
+    yield from (f"  Try next: {advice.sentence}" for advice in verdict.advice)
 
 
 def _felt(summary: Summary) -> Iterator[str]:

@@ -54,8 +54,8 @@ def django_db_keepdb() -> bool:
 
 @pytest.fixture
 def member(django_user_model: Any) -> Any:
-    """A member of the team."""
-    return django_user_model.objects.create_user("anna", password="correct horse battery")
+    """A member of the team, a runner as most are."""
+    return django_user_model.objects.create_user("anna", password="correct horse battery", role="runner")
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from tests import commands, compose, variables, words
 ROOT = words.ROOT
 OPERATIONS = ROOT / "docs" / "operations.md"
 #: Programs that come with every Unix, or that the text asks for.
-ELSEWHERE = {"echo", "export", "git", "mv", "openssl", "tar", "umask", "apt-get"}
+ELSEWHERE = {"curl", "echo", "export", "git", "mv", "openssl", "tar", "umask", "apt-get"}
 COMMANDS = [(file, line) for file in words.FILES for line in words.console(file.read_text())]
 #: Files that a reader makes.
 MADE = {".env", "docker-compose.override.yml", "result.json", "requests.csv", "state.json"}

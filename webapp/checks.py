@@ -11,6 +11,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register, run_checks
 from django.core.management.base import SystemCheckError
 
+from bench_worker.errors import SpecError
 from webapp.ui import finders
 
 #: Tag of what must hold before pages are served; other programs do without.
@@ -39,6 +40,17 @@ def pool_is_a_name(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> li
         return []
     hint = "Use letters, digits, dots, dashes and underscores, at most 64; it is the name of a queue."
     return [Error(f"MOESCOPE_POOL can't be {settings.MOESCOPE_POOL!r}.", hint=hint, id="moescope.E004")]
+
+
+@register("moescope")
+def labels_are_labels(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    from webapp.experiments.labels import parse  # a room, which this file stands above
+
+    try:
+        parse(settings.MOESCOPE_LABELS, "MOESCOPE_LABELS")
+    except SpecError as error:
+        return [Error(str(error), hint="Write key=value,key=value, as in image=2026.3,site=lab.", id="moescope.E008")]
+    return []
 
 
 @register(SERVING, deploy=True)

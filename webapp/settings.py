@@ -19,6 +19,8 @@ env = environ.FileAwareEnv()
 MOESCOPE_DATA = Path(env.str("MOESCOPE_DATA", default=str(BASE_DIR / "var"))).expanduser().resolve()
 #: The hardware pool this machine's worker serves, which is also the name of its queue.
 MOESCOPE_POOL = env.str("MOESCOPE_POOL", default="default")
+#: What is measured here, as ``key=value,key=value``: marks in the history; see `webapp.experiments.labels`.
+MOESCOPE_LABELS = env.list("MOESCOPE_LABELS", default=[])
 #: A file that a worker or beat touches as long as it does its work, for health checks; empty: none.
 MOESCOPE_ALIVE = env.str("MOESCOPE_ALIVE", default="")
 #: Memory that a measurement on this machine may hold, in 10⁹ bytes; 0: what is free when it starts, but for a reserve.
@@ -59,12 +61,17 @@ INSTALLED_APPS = [
     "webapp.accounts",
     "webapp.traces",
     "webapp.experiments",
+    "webapp.history",
+    "webapp.api",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "template_partials",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
     "csp",
 ]
 
@@ -81,6 +88,7 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "webapp.accounts.middleware.SignInRequiredMiddleware",
+    "webapp.accounts.middleware.RoleMiddleware",
 ]
 
 ROOT_URLCONF = "webapp.urls"
@@ -124,6 +132,13 @@ LOGIN_URL = "sign-in"
 LOGIN_REDIRECT_URL = "home"
 LOGOUT_REDIRECT_URL = "sign-in"
 
+#: How to send e-mail: ``smtp://user:password@host:587?tls=True`` or ``smtp+ssl://…``; empty: none is sent.
+EMAIL_URL = env.str("EMAIL_URL", default="").strip()
+if EMAIL_URL:
+    globals().update(env.email_url_config(EMAIL_URL))
+EMAIL_TIMEOUT = 10
+DEFAULT_FROM_EMAIL = env.str("MOESCOPE_MAIL_FROM", default="moescope@localhost")
+
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_TZ = True
@@ -140,6 +155,26 @@ WHITENOISE_USE_FINDERS = not STATIC_ROOT.exists()
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedStaticFilesStorage"},
+}
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": ["webapp.api.access.BearerToken"],
+    "DEFAULT_PERMISSION_CLASSES": ["webapp.api.access.Allowed"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_METADATA_CLASS": None,
+    "EXCEPTION_HANDLER": "webapp.api.problems.answer",
+    "UNAUTHENTICATED_USER": None,
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Moescope",
+    "DESCRIPTION": "Queue experiments and read what came of them.",
+    "VERSION": "1",
+    "OAS_VERSION": "3.1.1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "POSTPROCESSING_HOOKS": [],  # they would take the choices out of the experiment's own schema
+    "SCHEMA_PATH_PREFIX": "/api/v1/",
 }
 
 LOGGING = {

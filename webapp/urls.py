@@ -9,4 +9,6 @@ urlpatterns = [
     path("", include("webapp.accounts.urls")),
     path("", include("webapp.traces.urls")),
     path("", include("webapp.experiments.urls")),
+    path("", include("webapp.history.urls")),
+    path("", include("webapp.api.urls")),
 ]

@@ -29,7 +29,10 @@ class StderrReport:
         emit(event="progress", phase=phase, done=done, total=total, variant=variant, condition=condition)
 
     def finished(self, run: Run) -> None:
-        emit(event="run", run=run.model_dump(mode="json", include={"variant", "condition", "status", "summary"}))
+        emit(
+            event="run",
+            run=run.model_dump(mode="json", include={"variant", "condition", "status", "summary", "origins"}),
+        )
 
 
 class SilentReport:

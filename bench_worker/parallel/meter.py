@@ -35,6 +35,7 @@ def measure(
             moved_bytes=2 * int(sent.sum()),
             times_us=step.timeline.of_slowest(),
             whole_us=None if whole is None else whole.layers_us(step.timeline.slowest),
+            work=step.work[step.timeline.slowest] if step.work else {},
             ranks=RankStep(
                 load=step.rows.sum(axis=1),
                 rows=step.computed,

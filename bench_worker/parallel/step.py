@@ -6,7 +6,7 @@ Shapes: ``L`` executed layers, ``R`` ranks, ``E`` experts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import get_args
 
 import numpy as np
@@ -15,6 +15,7 @@ from bench_worker.outcome import Outcome
 from bench_worker.parallel.timeline import Timeline
 from bench_worker.parallel.topology import domains
 from bench_worker.result import Domain
+from bench_worker.roofline import Work
 
 __all__ = ["ParallelStep", "bytes_by_domain", "together"]
 
@@ -22,12 +23,13 @@ __all__ = ["ParallelStep", "bytes_by_domain", "together"]
 @dataclass(frozen=True)
 class ParallelStep:
     """``rows`` int64 [L, R, R] from the rank of the row to that of the column; ``computed`` int64 [R] rows on each
-    rank, padding included, over all layers."""
+    rank, padding included, over all layers; ``work`` of each rank's experts, where they ran."""
 
     rows: np.ndarray
     computed: np.ndarray
     outcome: Outcome
     timeline: Timeline
+    work: list[dict[str, Work]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,9 @@ from bench_worker.parallel.step import ParallelStep, Whole, together
 from bench_worker.parallel.timeline import NO_STAGE, Timeline, measured, modelled
 from bench_worker.parallel.topology import Topology
 from bench_worker.result import Check
+from bench_worker.roofline import Work, layer_work
 from bench_worker.routing import Assignments, SoftSlots
-from bench_worker.scaling import UNTIMED
+from bench_worker.scaling import UNTIMED, top
 from bench_worker.spec import Spec
 from bench_worker.stages import LAYER, Clock, HostClock, StageClock, WholeHostClock
 from bench_worker.step_input import StepInput
@@ -63,12 +64,13 @@ class RankInput(NamedTuple):
 @dataclass(frozen=True)
 class RankReport:
     """What one rank has to say of a step. ``spans_us``: time of each mark; ``rows`` int64 [L, R] that it sent to each
-    rank; ``computed`` rows, padding included."""
+    rank; ``computed`` rows, padding included; ``work`` of its experts, over all layers."""
 
     start_us: float
     spans_us: list[tuple[str, float]]
     rows: np.ndarray
     computed: int
+    work: dict[str, Work]
     outcome: Outcome
 
 
@@ -218,6 +220,7 @@ class ParallelVariant(VariantBase):
         return ParallelStep(
             rows=rows,
             computed=np.array([report.computed for report in reports]),
+            work=[report.work for report in reports],
             outcome=together([report.outcome for report in reports]),
             timeline=self._timeline(reports, rows),
         )
@@ -261,8 +264,19 @@ class ParallelVariant(VariantBase):
             spans_us=clock.spans(),
             rows=np.stack([one.sent[place].view(num_ranks, -1).sum(dim=1).cpu().numpy() for one in passes]),
             computed=sum(layer[place].computed_rows(one.received[place]) for layer, one in parts),
+            work=self._work(len(given.hidden), [one.received[place].sum(dim=0).cpu().numpy() for one in passes]),
             outcome=tally(routed, given.scores, given.token_ids, self.network.model.experts, self.own_router),
         )
+
+    def _work(self, tokens: int, received: Sequence[np.ndarray]) -> dict[str, Work]:
+        """What a rank's experts have to do for the rows [P/R] that each ``received``, and the shared one for its own
+        ``tokens``, over all layers."""
+        total: dict[str, Work] = {}
+        for rows in received:
+            for stage, own in layer_work(self.network.model, self.network.dtype.itemsize, tokens, rows).items():
+                if top(stage) == "experts":
+                    total[stage] = total.get(stage, Work()) + own
+        return total
 
     def _timeline(self, reports: list[RankReport], rows: np.ndarray) -> Timeline:
         names = [name for name, _ in reports[0].spans_us]

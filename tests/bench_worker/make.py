@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from bench_worker.capacity import fit, fit_measurement
-from bench_worker.result import Check, Distribution, RankSteps, Requests, Result, Run, Scale, Steps, Summary
+from bench_worker.result import (
+    LAYER_STAGES,
+    Check,
+    Distribution,
+    Limit,
+    RankSteps,
+    Requests,
+    Result,
+    Run,
+    Scale,
+    Steps,
+    Summary,
+)
 from bench_worker.spec import Experiment
 
 EXPERIMENT = Experiment.model_validate({"base": {"model": "olmoe-1b-7b"}})
@@ -46,3 +61,41 @@ def made_run(**changes: Any) -> Run:
 
 def made_result(*runs: Run) -> Result:
     return Result(experiment=EXPERIMENT.document(), environment={"name": "here"}, runs=list(runs) or [made_run()])
+
+
+def timed_run(
+    *ranks: Mapping[str, Sequence[float] | float],
+    steps: int = 40,
+    counts: Mapping[str, int] | None = None,
+    limits: Mapping[str, Limit] | None = None,
+    **changes: Any,
+) -> Run:
+    """A run whose ``ranks`` took these µs in each leaf stage of a layer, ``idle`` among them: a number, or one a step.
+    ``counts``: how often the model holds a leaf; once, where it isn't told."""
+    leaves = [leaf for leaf in ranks[0] if leaf != "idle"]
+    scale = Scale(executed_layers=1, counts={leaf: (counts or {}).get(leaf, 1) for leaf in leaves})
+    columns = [{leaf: np.broadcast_to(us, steps).tolist() for leaf, us in rank.items()} for rank in ranks]
+    whole, layer = np.zeros(steps), np.zeros(steps)
+    for leaf in leaves:
+        whole += np.array(columns[0][leaf]) * scale.counts[leaf]
+        layer += np.array(columns[0][leaf]) * (leaf.partition(".")[0] in LAYER_STAGES)
+    zeros = [0] * steps
+    plain = made_run()
+    assert plain.summary is not None
+    values = {
+        "scale": scale,
+        "steps": Steps(
+            index=list(range(steps)), prefill_tokens=zeros, decode_tokens=[1] * steps, step_us=whole.tolist(),
+            layer_us=layer.tolist(), assignments=zeros, dropped=zeros,
+            ranks=[
+                RankSteps(
+                    rank=place, assignments=zeros, rows=zeros, idle_us=own.pop("idle", [0.0] * steps), stages_us=own,
+                    bytes={},
+                )
+                for place, own in enumerate(columns)
+            ],
+        ),
+        "requests": None,
+        "summary": plain.summary.model_copy(update={"limits": limits or {}}),
+    }  # fmt: skip
+    return made_run(**(values | changes))

@@ -14,7 +14,19 @@ def test_a_stage_is_held_against_the_floor_of_its_work():
     times = {"experts": np.array([4.0, 8.0])}
     work = {"experts": [Work(weight_bytes=6000), Work(weight_bytes=6000, flops=14e6)]}
     limits = limits_of(times, work, {"experts": 2}, LIMITS)  # a sum over two layers: floors 3 and 7
-    assert limits == {"experts": Limit(floor_us=5.0, share=10 / 12, bound="compute")}
+    # 7 million FLOPs of a layer in 12 µs, and 6,000 bytes for them; all of 4 µs, and 3 / (3 + 7) of 8
+    reached = {"flops_per_s": pytest.approx(7e6 / 12e-6), "intensity": pytest.approx(7e6 / 6000)}
+    by_memory = pytest.approx((4 + 0.3 * 8) / 12)
+    assert limits == {
+        "experts": Limit.model_construct(floor_us=5.0, share=10 / 12, bound="compute", by_memory=by_memory, **reached)
+    }
+
+
+def test_what_fits_the_cache_has_no_intensity():
+    cached = Limits(bytes_per_s=1e9, flops_per_s=1e12, cache_bytes=1000, resident_bytes=0)
+    limits = limits_of({"experts": np.array([4.0])}, {"experts": [Work(2e6, 6000, 900)]}, {"experts": 1}, cached)
+    assert limits["experts"].intensity is None
+    assert limits["experts"].flops_per_s == pytest.approx(5e11)
 
 
 def test_a_stage_of_parts_has_the_sum_of_their_floors():

@@ -224,6 +224,12 @@ def test_the_prompts_decide_how_many_kernels_are_kept():
     assert few.parts | {"kernels": 0} == many.parts | {"kernels": 0}
 
 
+def test_a_gpu_keeps_no_kernels_of_onednn():
+    here, there = (fit_measurement(spec(), H200, tokens_per_sequence=3000, on_gpu=on_gpu) for on_gpu in (False, True))
+    assert there.parts == here.parts | {"kernels": 0}
+    assert here.total_bytes - there.total_bytes == here.parts["kernels"] > 0
+
+
 def test_a_measurement_with_attention_holds_caches_embedding_and_head():
     alone = fit_measurement(spec(kernels={"attention": False}), H200, tokens_per_sequence=3000)
     f = fit_measurement(spec(), H200, tokens_per_sequence=3000)

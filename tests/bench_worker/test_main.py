@@ -493,6 +493,18 @@ def test_a_result_is_shown_whole_or_in_part(run_main, tmp_path):
     )  # fmt: skip
 
 
+def test_steps_of_a_result_are_written_as_a_trace(run_main, tmp_path):
+    path = tmp_path / "result.json"
+    path.write_text(made_result().model_dump_json(by_alias=True))
+    code, out, _ = run_main("show", path, "--perfetto", "0")
+    assert code == 0
+    assert [e["dur"] for e in json.loads(out)["traceEvents"] if e["name"] == "route"] == [1.5]
+    refused = "steps: 1 is not within the run's steps, which are 0 to 0"
+    assert run_main("show", path, "--perfetto", "1") == (2, "", [refused])
+    refused = "--run: 1 is not a run of this result, which are 0 to 0"
+    assert run_main("show", path, "--perfetto", "0", "--run", "1") == (2, "", [refused])
+
+
 @pytest.mark.parametrize(
     ("write", "message"),
     [

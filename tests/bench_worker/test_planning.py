@@ -53,6 +53,16 @@ def test_models_side_by_side_are_added_with_one_process() -> None:
         refuse_what_does_not_fit([condition], both - 1)
 
 
+def test_on_a_gpu_no_kernels_are_counted() -> None:
+    [condition] = conditions()
+    kept = condition.fit(condition.planned[0].spec, None).parts["kernels"]
+    there = memory_needed([condition], None, on_gpu=True).fit.total_bytes
+    assert there == needs_bytes(condition) - kept
+    refuse_what_does_not_fit([condition], there, on_gpu=True)
+    with pytest.raises(DoesNotFit):
+        refuse_what_does_not_fit([condition], there)
+
+
 def test_each_network_counts_at_the_condition_where_it_needs_most() -> None:
     small, large = conditions() + conditions(
         base={"model": "olmoe-1b-7b", "workload": {"requests": 8, "prompt_tokens": 2048}}

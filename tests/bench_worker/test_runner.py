@@ -1,5 +1,6 @@
 """Whole experiments on a small model: what is measured, in which order, and what is refused."""
 
+from collections import Counter
 from itertools import count, pairwise
 from types import SimpleNamespace
 
@@ -85,12 +86,38 @@ def test_the_order_of_the_variants_rotates(experiment, monkeypatch):
     assert plain[:6] == [2, 1, 1, 2, 2, 1]
 
 
+@pytest.mark.parametrize("variants", [1, 2, 3, 4, 5, 6, 7, 8, 9, 24])
+def test_every_rotation_has_each_variant_first_once_and_so_have_the_sampled_steps(variants):
+    first = [bench.order(step, variants)[0] for step in range(2 * 8 * 9 * variants)]
+    rotations = [first[start : start + variants] for start in range(0, len(first), variants)]
+    assert all(sorted(rotation) == list(range(variants)) for rotation in rotations)
+    sampled = Counter(first[:: bench.WHOLE_CLOCK_EVERY])
+    assert len(sampled) == variants
+    assert max(sampled.values()) - min(sampled.values()) <= 2
+
+
+def test_no_variant_has_no_order():
+    assert bench.order(3, 0) == []
+
+
 def test_variants_of_one_model_share_their_weights(experiment, monkeypatch):
     made = []
     network = bench.Network
     monkeypatch.setattr(bench, "Network", lambda *args: (made.append(args[1]), network(*args))[1])
     measure(experiment({"field": "kernels.fusion", "values": ["none", "gate_up"]}))
     assert len(made) == 1
+
+
+def test_variants_are_compared_and_the_result_says_what_the_step_goes_to(experiment):
+    vary = {"field": "routing.top_k", "values": [1, 2, 4]}
+    conditions = [{"concurrency": 1, "prompt_tokens": 3}, {"concurrency": 4, "prompt_tokens": 7}]
+    result, _ = measure(experiment(vary, conditions, workload={"requests": 12}))
+    assert [(one.base, one.contender, one.condition) for one in result.comparisons] == [
+        ("1", "2", "1×3"), ("1", "4", "1×3"), ("1", "2", "4×7"), ("1", "4", "4×7"), ("1", "2", None), ("1", "4", None)
+    ]  # fmt: skip
+    assert result.comparisons[0].quantities["step_us"].samples % 3 == 0
+    assert sum(result.verdict.shares.values()) == pytest.approx(1)
+    assert list(result.verdict.runs) == [f"{run.variant} at {run.condition}" for run in result.runs]
 
 
 def test_sampled_steps_time_the_layer_as_a_whole_too(experiment):

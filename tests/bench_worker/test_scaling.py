@@ -3,7 +3,8 @@
 import numpy as np
 
 from bench_worker import models
-from bench_worker.scaling import LAYER, model_step_us, scale, step_us, with_stages
+from bench_worker.scaling import LAYER, model_leaves, model_step_us, scale, step_us, with_stages
+from tests.bench_worker.make import timed_run
 
 
 def test_sliding_and_full_attention_count_their_own_layers():
@@ -34,3 +35,23 @@ def test_a_stage_comes_before_its_parts_and_is_their_sum():
         "route": [3.0], "route.gate": [1.0], "route.select": [2.0], "experts": [5.0]
     }  # fmt: skip
     assert list(found) == ["route", "route.gate", "route.select", "experts"]
+
+
+def test_the_whole_model_holds_a_leaf_as_often_as_it_is_counted():
+    run = timed_run({"experts": [1.0, 2.0], "other.head": 5.0}, steps=2, counts={"experts": 16})
+    leaves = model_leaves(run.steps, run.scale)
+    assert {leaf: times.tolist() for leaf, times in leaves.items()} == {
+        "experts": [16.0, 32.0], "other.head": [5.0, 5.0]
+    }  # fmt: skip
+
+
+def test_stages_of_several_ranks_are_their_means_and_waiting_counts_once_a_layer():
+    """Ranks that computed 4 and 1 µs and waited 0 and 3."""
+    run = timed_run({"experts": 4.0, "idle": 0.0}, {"experts": 1.0, "idle": 3.0}, steps=1, counts={"experts": 10})
+    leaves = model_leaves(run.steps, run.scale)
+    assert {leaf: times.tolist() for leaf, times in leaves.items()} == {"experts": [25.0], "idle": [15.0]}
+
+
+def test_a_part_that_a_rank_does_not_have_took_it_no_time():
+    run = timed_run({"experts": 4.0, "dispatch": 2.0}, {"experts": 4.0}, steps=1)
+    assert model_leaves(run.steps, run.scale)["dispatch"].tolist() == [1.0]

@@ -3,9 +3,11 @@
 import pytest
 
 from bench_worker.errors import SpecError
+from bench_worker.findings import Comparison, RunComparison
 from bench_worker.result import Check, Result, TailSteps
 from bench_worker.show import overview, part, read_result
-from tests.bench_worker.make import made_result, made_run
+from bench_worker.verdict import overall
+from tests.bench_worker.make import made_result, made_run, timed_run
 
 DOCUMENT = {
     "a": {"route": 1, "route.gate": {"x": 2}, "empty": {}},
@@ -43,6 +45,40 @@ def test_a_run_without_times_shows_why():
         "base at 1×8: wrong result, error not a number (at most 1e-02)",
         "  It was cut off.",
     ]
+
+
+def test_variants_are_held_against_the_first_and_the_verdict_stands_last():
+    sure = Comparison(ratio=1.04, ci95=(1.03, 1.0512), p_value=1e-9, samples=196, verdict="slower")
+    few = Comparison(ratio=1.2, samples=7, verdict="not enough samples")
+    result = made_result()
+    result.comparisons = [
+        RunComparison(base="a", contender="b", condition="1×8", quantities={"step_us": sure}, cause="experts"),
+        RunComparison(base="a", contender="c", condition="1×8", quantities={"step_us": few}),
+        RunComparison(base="a", contender="b", condition=None, quantities={"step_us": sure}),
+        RunComparison(base="a", contender="d", condition="1×8", quantities={}),
+    ]
+    run = timed_run({"experts": 8.0, "permute": 2.0})
+    result.verdict = overall([run])
+    lines = overview(result).splitlines()
+    assert lines[5] == f"  {result.verdict.sentence}"
+    assert lines[6:10] == [
+        "",
+        "b against a at 1×8: step × 1.040 (1.030 to 1.051, p 1e-09), 196 steps, slower, in experts",
+        "c against a at 1×8: step × 1.200, 7 steps, not enough samples",
+        "b against a over all conditions: step × 1.040 (1.030 to 1.051, p 1e-09), 196 steps, slower",
+    ]
+    assert lines[11].startswith("Verdict: undecided. Undecided: weight streaming (40%) and expert compute (40%)")
+    assert lines[12].startswith(
+        "  weights 40%, compute 40%, communication 0%, waiting 0%, overhead 20%, attention 0%; "
+    )
+    assert lines[12].endswith(" GB of the 10.0 GB that were free here")
+    assert lines[13] == "  Try next: concurrency 32: weight streaming is 40%"
+
+
+def test_where_the_devices_memory_is_unknown_it_is_not_told():
+    result = made_result()
+    result.verdict = overall([timed_run({"experts": 8.0})]).model_copy(update={"device_bytes": None})
+    assert "free here" not in overview(result)
 
 
 def test_a_result_without_a_title_machine_or_origin_is_shown_all_the_same():

@@ -11,9 +11,15 @@ from typing import Any
 
 from django.utils import timezone
 
+from bench_worker import verdict
+from bench_worker.strategies import STRATEGIES
 from tests.webapp.experiments import make, rows
+from tests.webapp.history.make_nights import nights, schedule
 from webapp.experiments import machines, queue, upkeep
-from webapp.experiments.models import Experiment, Machine, State
+from webapp.experiments.compare_read import written
+from webapp.experiments.export import result_of
+from webapp.experiments.models import Experiment, Machine, Run, State
+from webapp.history.models import Night, Series
 from webapp.traces.recording_store import import_recording
 from webapp.traces.store import import_trace
 
@@ -28,7 +34,8 @@ def furnish(author: Any, count: int) -> dict[str, str]:
     """Make ``count`` experiments and what belongs to them. Gives the addresses of pages that show one, by name."""
     if count == 0:
         return {}
-    return stock_library(author, count) | _experiments(author, count)
+    history = _history(author, count)  # first, while nothing waits that would be measured in its place
+    return history | stock_library(author, count) | _experiments(author, count) | _schedules(author, min(count, 12))
 
 
 def stock_library(author: Any, count: int) -> dict[str, str]:
@@ -65,6 +72,7 @@ def _experiments(author: Any, count: int) -> dict[str, str]:
             "kernels": kernels.get_absolute_url(),
             "done": row.get_absolute_url(),
             "ranks": rows.on_ranks(author, [0, 0, 1, 1]).get_absolute_url(),
+            "comparison": comparing(row),
             "run": f"{row.get_absolute_url()}runs/3/?behind=tpot_ms",
             "machine": row.machine.get_absolute_url(),
         }
@@ -73,7 +81,9 @@ def _experiments(author: Any, count: int) -> dict[str, str]:
     gpu = {"name": "NVIDIA H100 80GB HBM3", "memory_bytes": 80e9}
     machines.register_this(rows.MACHINE | {"name": f"2× {gpu['name']}", "gpus": [gpu, gpu]}, "gpu")
     Machine.objects.filter(pool="gpu").update(last_seen=timezone.now() - timedelta(hours=3))
-    wide = rows.done(author, title="Every corner", conditions=CORNERS)
+    strategies = {"field": "routing.strategy", "values": [*STRATEGIES]}
+    wide = judged(rows.done(author, title="Every corner", num_steps=60, conditions=CORNERS, vary=strategies))
+    again = rows.done(author, title=UNBROKEN, num_steps=60, conditions=CORNERS)
     upkeep.describe(wide.pk, title=LONG[:200].strip(), tags=["nightly", "h100", "x" * 40], notes=f"{LONG}\n{UNBROKEN}")
     failed = rows.run(author, title=UNBROKEN)
     queue.fail(queue.fence_of(failed), "The measuring program was killed (SIGKILL). " * 3, OUTPUT)
@@ -95,6 +105,8 @@ def _experiments(author: Any, count: int) -> dict[str, str]:
     return {
         "ranks": ranks.get_absolute_url(),
         "done": wide.get_absolute_url(),
+        "comparison": comparing(wide),
+        "several things differ": comparing(wide, again),
         "run": f"{wide.get_absolute_url()}runs/3/?by=-e2e&sort=-time",
         "kernels": kernels.get_absolute_url(),
         "failed": failed.get_absolute_url(),
@@ -104,6 +116,40 @@ def _experiments(author: Any, count: int) -> dict[str, str]:
         "earlier state": older.get_absolute_url(),
         "describe": f"{wide.get_absolute_url()}describe/",
     }
+
+
+def comparing(*rows: Experiment) -> str:
+    """Where all runs of these are compared."""
+    runs = Run.objects.filter(experiment__in=rows).order_by("experiment", "position")
+    return f"/compare/?runs={written(list(runs.values_list('pk', flat=True)))}"
+
+
+def judged(row: Experiment) -> Experiment:
+    """With ceilings, and a verdict as the measuring program makes it."""
+    found = verdict.overall(result_of(row).runs)  # type: ignore[union-attr]
+    assert found is not None
+    assert row.result is not None
+    ceilings = {"2": make.ceilings().model_dump(mode="json")}
+    row.result |= {"verdict": found.model_dump(mode="json"), "ceilings": ceilings}
+    row.result["environment"] |= {"threads": 2}
+    row.save()
+    return row
+
+
+def _history(author: Any, count: int) -> dict[str, str]:
+    nightly = schedule(author, title="Every night", is_on=False)
+    nights(nightly, 0, min(count * 2, 18), from_night=10, stage_experts=1.12, step_us=1.1)
+    return {"series": Series.objects.get(metric="stage.experts").get_absolute_url()}
+
+
+def _schedules(author: Any, count: int) -> dict[str, str]:
+    """The last of them has had nights of every kind."""
+    for number in range(count):
+        planned = schedule(author, title=f"{UNBROKEN[:150]} {number}" if number else "first", is_on=number % 3 < 2)
+    for days, row in enumerate(Experiment.objects.visible().filter(kind="experiment")[: min(count, 8)]):
+        Night.objects.create(schedule=planned, due_at=timezone.now() - timedelta(days=days), experiment=row)
+    Night.objects.create(schedule=planned, due_at=timezone.now() - timedelta(days=20), left_out=LONG)
+    return {"schedule": f"/schedules/{planned.pk}/", "change schedule": f"/schedules/{planned.pk}/change/"}
 
 
 def _like(row: Experiment, count: int) -> Iterator[Experiment]:

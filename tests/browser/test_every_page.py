@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
-from tests.browser.furnish import furnish
+from tests.browser.furnish import UNBROKEN, furnish
 from tests.webapp.experiments.waiting import wait_until
+from webapp.accounts import audit, tokens
+from webapp.accounts.models import Deed, Scope
 from webapp.experiments import queue
 from webapp.ui.finders import NODE_MODULES
 
@@ -27,13 +29,21 @@ LISTS = {
     "nothing found": "/experiments/?q=nothing+like+it",
     "bad filter": "/experiments/?state=lost",
     "deleted": "/experiments/?state=deleted",
+    "compare": "/compare/",
+    "compare filtered": "/compare/?strategy=token_choice&q=fusion",
+    "nothing to compare": "/compare/?q=nothing+like+it",
+    "refused comparison": "/compare/?runs=9999991,9999992",
     "capacity": "/capacity/",
     "too large": "/capacity/?model=deepseek-v3&device=L40S&quantization=fp8",
+    "own model": "/capacity/?as=config",
     "no answer": "/capacity/?tp=3&device=A1",
     "machines": "/machines/",
     "traces": "/traces/",
+    "schedules": "/schedules/",
+    "history": "/history/",
+    "steady history": "/history/?steady=1",
 }
-FORMS = {"new": "/experiments/new/", "new as JSON": "/experiments/new/?as=json"}
+FORMS = {"new": "/experiments/new/", "new as JSON": "/experiments/new/?as=json", "new schedule": "/schedules/new/"}
 OTHERS = {"password": "/password/", "not found": "/nowhere/", "used link": "/sign-in/x/"}
 SCREENS = [(width, scheme) for width in (1280, 390) for scheme in ("light", "dark")]
 
@@ -115,8 +125,27 @@ def test_every_page_is_in_order(
     assert not found, "\n".join(found)
 
 
-def test_the_page_for_strangers_is_in_order(visit: Visit) -> None:
-    found = problems_at(visit, {"sign-in": "/sign-in/"})
+def test_the_pages_for_strangers_are_in_order(visit: Visit, settings: Any) -> None:
+    settings.EMAIL_URL = "smtp://mail.example"
+    found = problems_at(
+        visit, {name: f"/{name}/" for name in ("sign-in", "password/forgotten", "password/forgotten/x/x")}
+    )
+    assert not found, "\n".join(found)
+
+
+def test_the_pages_of_administrators_are_in_order(
+    visit: Visit, signed_in_page: Page, member: Any, django_user_model: Any
+) -> None:
+    member.role = "admin"
+    member.save()
+    pages = {"team": "/team/", "deeds": "/team/deeds/", "tokens": "/tokens/"}
+    found = problems_at(visit, pages)
+    for number in range(30):
+        name = f"{number}{UNBROKEN[:140]}"
+        user = django_user_model.objects.create_user(name, f"{name}@x.example")
+        audit.note(member, Deed.Action.INVITED, user)
+        tokens.issue(user, name[:100], [Scope.READ, Scope.RUN], None)
+    found += problems_at(visit, pages)
     assert not found, "\n".join(found)
 
 

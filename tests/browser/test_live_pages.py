@@ -89,7 +89,7 @@ def test_the_experiments_page_fills_in_and_keeps_what_the_reader_opened(site: Pa
     expect(site.locator("canvas")).to_have_count(1)
     site.evaluate(MARK)
     site.get_by_text("The rest").click()
-    menu = site.locator("main details.menu")
+    menu = site.locator("#more")
     menu.locator("summary").click()
     drawn = site.evaluate("Chart.getChart(document.querySelector('canvas')).id")
 
@@ -162,7 +162,7 @@ def test_words_are_edited_in_their_place(site: Page, member: Any) -> None:
 def test_a_deleted_experiment_comes_back_with_undo(site: Page, member: Any) -> None:
     row = rows.done(member)
     site.goto(row.get_absolute_url())
-    site.locator("main details.menu summary").click()
+    site.locator("#more > summary").click()
     site.get_by_role("button", name="Delete").click()
     expect(site.get_by_text("Deleted “Fusion”; it is kept for 7 days.")).to_be_visible()
     expect(site.get_by_text("Every experiment of the team will be listed here")).to_be_visible()
@@ -174,7 +174,7 @@ def test_an_experiment_is_copied_as_json_and_pasted_back(site: Page, member: Any
     row = rows.done(member)
     site.context.grant_permissions(["clipboard-read", "clipboard-write"])
     site.goto(row.get_absolute_url())
-    site.locator("main details.menu summary").click()
+    site.locator("#more > summary").click()
     site.get_by_role("button", name="Copy as JSON").click()
     expect(site.get_by_role("button", name="Copied")).to_be_visible()
     site.goto("/experiments/new/?as=json")
@@ -192,7 +192,7 @@ def test_a_closed_clipboard_is_filled_all_the_same(site: Page, member: Any) -> N
     """Over plain http, scripts have no clipboard of their own."""
     site.add_init_script("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
     site.goto(rows.done(member).get_absolute_url())
-    site.locator("main details.menu summary").click()
+    site.locator("#more > summary").click()
     site.get_by_role("button", name="Copy as JSON").click()
     expect(site.get_by_role("button", name="Copied")).to_be_visible()
 

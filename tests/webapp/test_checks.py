@@ -84,3 +84,11 @@ def test_plain_http_is_warned_about(settings):
     assert (message.id, message.level) == ("moescope.W002", WARNING)
     settings.MOESCOPE_HTTPS = True
     assert checks.pages_come_by_https(None) == []
+
+
+def test_labels_that_are_none_are_refused(settings):
+    assert checks.labels_are_labels(None) == []
+    settings.MOESCOPE_LABELS = ["image"]
+    (message,) = checks.labels_are_labels(None)
+    assert message.id == "moescope.E008"
+    assert message.msg.startswith("MOESCOPE_LABELS: 'image' is no key=value")

@@ -9,21 +9,27 @@ from pathlib import Path
 import pytest
 from django.core.management import call_command
 from django.urls import URLPattern, URLResolver, get_resolver
-from django.urls.converters import IntConverter, SlugConverter, StringConverter
+from django.urls.converters import IntConverter, PathConverter, SlugConverter, StringConverter
 
 from tests.webapp.experiments import rows
+from tests.webapp.history.make_nights import day, night, schedule
 from webapp.experiments import queue
+from webapp.history import series
+from webapp.history.models import Series
 from webapp.traces.recording_store import import_recording
 from webapp.traces.store import import_trace
 
 ROOT = Path(__file__).resolve().parents[2]
-OPEN_TO_STRANGERS = {"/healthz", "/sign-in/", "/sign-in/x/"}
+OPEN_TO_STRANGERS = {"/healthz", "/sign-in/", "/sign-in/x/", "/password/forgotten/", "/password/forgotten/x/x/"}
 TAKES_FORMS_ONLY = {
-    "/sign-out/", "/experiments/new/plan/",
-    *(f"/experiments/1/{action}/" for action in ("cancel", "rerun", "delete", "restore")),
+    "/sign-out/", "/tokens/1/revoke/", "/experiments/new/plan/",
+    *(f"/experiments/1/{action}/" for action in ("cancel", "rerun", "delete", "restore", "next/1")),
+    "/history/changes/1/triage/",
+    *(f"/schedules/1/{action}/" for action in ("switch", "run", "delete")),
+    *(f"/team/1/{action}/" for action in ("role", "link", "shut-out", "take-back")),
     "/traces/requests/x/delete/", "/traces/recordings/x/delete/",
 }  # fmt: skip
-SAMPLES = {IntConverter: "1", SlugConverter: "x", StringConverter: "x"}
+SAMPLES = {IntConverter: "1", SlugConverter: "x", StringConverter: "x", PathConverter: "x"}
 
 
 def addresses(resolver=None, prefix="/"):
@@ -38,8 +44,13 @@ def addresses(resolver=None, prefix="/"):
             yield address
 
 
+def by_token():
+    """The addresses of the API, where programs come in by token; tests/webapp/api looks at them."""
+    return {a for a in addresses() if a.startswith("/api/")} - {"/api/v1/schema/", "/api/v1/docs/"}
+
+
 @pytest.mark.django_db
-@pytest.mark.parametrize("address", [a for a in addresses() if a not in OPEN_TO_STRANGERS])
+@pytest.mark.parametrize("address", [a for a in addresses() if a not in OPEN_TO_STRANGERS | by_token()])
 @pytest.mark.parametrize("method", ["get", "head", "post", "put", "delete", "options"])
 def test_a_stranger_is_led_to_the_sign_in_page(client, address, method):
     response = getattr(client, method)(address)
@@ -53,18 +64,30 @@ def test_the_walk_over_the_addresses_finds_them():
 
 @pytest.fixture
 def furnished(member, monkeypatch, tmp_path):
-    """Something to show at every address. Gives the addresses that stand for the samples of the walk."""
+    """Something to show at every address, to an administrator. Gives the addresses that stand for the samples of the
+    walk."""
+    member.role = "admin"
+    member.save()
     monkeypatch.setattr(queue, "wake", lambda pool: None)
     row = rows.done(member)
     (tmp_path / "x.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,5,6\n")
     import_trace(tmp_path / "x.csv")
     (tmp_path / "x.json").write_text('{"counts": [[2, 1]]}')
     import_recording([tmp_path / "x.json"])
-    return {"/experiments/1/": row.get_absolute_url(), "/machines/1/": row.machine.get_absolute_url()}
+    night(planned := schedule(member), day(0))
+    series.follow(day(1))
+    first, last = row.runs.order_by("position").first(), row.runs.order_by("position").last()
+    return {
+        "/experiments/1/": row.get_absolute_url(),
+        "/machines/1/": row.machine.get_absolute_url(),
+        "/compare/table/": f"/compare/table/?runs={first.pk},{last.pk}",
+        "/schedules/1/": f"/schedules/{planned.pk}/",
+        "/history/1/": Series.objects.first().get_absolute_url(),
+    }
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("address", list(addresses()))
+@pytest.mark.parametrize("address", [a for a in addresses() if a not in by_token()])
 def test_every_address_answers_a_member_and_every_page_has_one_heading_and_a_title(signed_in, furnished, address):
     expected = 405 if address in TAKES_FORMS_ONLY else 403 if address == "/sign-in/x/" else 200
     for sample, real in furnished.items():

@@ -20,7 +20,7 @@ def test_an_empty_database_gets_its_first_user_a_link_and_an_experiment(client):
     facts = prepare()
     admin = User.objects.get()
     assert facts["user"] == admin.username == "admin"
-    assert admin.is_superuser
+    assert admin.is_admin
     assert not admin.has_usable_password()
     experiment = Experiment.objects.get()
     assert (facts["queued"], experiment.author) == (experiment.title, admin)

@@ -11,12 +11,13 @@ restart_with_huge_pages()
 settle_allocators()  # before torch loads
 
 from bench_worker import environment  # noqa: E402
-from tools.bench import clock, hosts, kernels, memory, parallel, routing, schedule  # noqa: E402
+from tools.bench import clock, depth, history, hosts, kernels, memory, pairs, parallel, routing, schedule, stats  # noqa: E402
 
 #: By name, in the order in which they run.
 SECTIONS = {
     "clock": clock.section, "kernels": kernels.section, "routing": routing.section, "schedule": schedule.section,
-    "parallel": parallel.section, "memory": memory.section, "hosts": hosts.section,
+    "parallel": parallel.section, "hosts": hosts.section, "memory": memory.section, "depth": depth.section,
+    "history": history.section, "stats": stats.section, "aa": pairs.aa_section, "slowdown": pairs.slowdown_section,
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""What virtual ranks cost beside the expert work that is executed. Quoted in docs/parallel.md.
+"""What virtual ranks cost beside the expert work that is executed. Quoted in docs/placement.md.
 
 DeepSeek-V3's sizes on 256 ranks: 58 MoE layers of 256 experts, one redundant expert a rank, 32 nodes of 8.
 """

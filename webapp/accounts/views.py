@@ -23,6 +23,14 @@ from django.views.generic import FormView
 from webapp.accounts import throttle
 from webapp.accounts.models import SignInLink, User
 
+PASSWORD_HELP = "At least 10 characters; not common, not only digits, not your name."
+
+
+def too_many(wait: timedelta) -> str:
+    """What is said to who tries too often."""
+    minutes = math.ceil(wait / timedelta(minutes=1))
+    return f"Too many tries. Wait {minutes} minute{'s' if minutes > 1 else ''}, then try again."
+
 
 class SignInForm(AuthenticationForm):
     """Name and password, tried so often and no oftener; ``wait`` is how long it is too often by."""
@@ -36,8 +44,7 @@ class SignInForm(AuthenticationForm):
         assert self.request is not None
         self.wait = throttle.admit(name, throttle.address_of(self.request))
         if self.wait is not None:
-            minutes = math.ceil(self.wait / timedelta(minutes=1))
-            raise ValidationError(f"Too many tries. Wait {minutes} minute{'s' if minutes > 1 else ''}, then try again.")
+            raise ValidationError(too_many(self.wait))
         cleaned = super().clean()
         throttle.forget(name)
         return cleaned
@@ -89,7 +96,7 @@ class Password(FormView):
 
     def get_form(self, form_class: type[BaseForm] | None = None) -> BaseForm:
         form = super().get_form(form_class)
-        form.fields["new_password1"].help_text = "At least 10 characters; not common, not only digits, not your name."
+        form.fields["new_password1"].help_text = PASSWORD_HELP
         form.fields["new_password2"].help_text = ""
         return form
 

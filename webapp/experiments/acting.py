@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.template.loader import render_to_string
 from django.views.decorators.http import require_http_methods, require_POST
 from django.views.decorators.vary import vary_on_headers
 
-from bench_worker import spec
 from bench_worker.errors import DoesNotFit, SpecError
-from bench_worker.kernel_report import Asked
-from webapp.experiments import memory, queue, upkeep
+from webapp.accounts.roles import member, require_change
+from webapp.experiments import deeds, upkeep
 from webapp.experiments.forms import DescriptionForm
-from webapp.experiments.models import Experiment, Kind
-from webapp.experiments.views import member, visible
-from webapp.traces.store import traces_library
+from webapp.experiments.models import Experiment
+from webapp.experiments.views import visible
 
 
 @require_POST
 def cancel(request: HttpRequest, pk: int) -> HttpResponse:
     """Cancel, and go back to where the button stood: the experiment's page, or home."""
     row = visible(pk)
-    if not queue.request_cancel(pk):
+    if not deeds.cancel(member(request), row):
         messages.info(request, f"{row.title} had ended before it could be canceled.")
     return redirect("home") if request.POST.get("back") == "home" else redirect(row)
 
@@ -33,16 +31,22 @@ def rerun(request: HttpRequest, pk: int) -> HttpResponse:
     """Queue the same document again, as an experiment of its own; what can't run any more is refused."""
     row = visible(pk)
     try:
-        if row.kind == Kind.KERNELS:
-            table = Asked.model_validate(row.document)
-            memory.check_kernels(table, row.pool)
-            return redirect(queue.enqueue_kernels(table, author=member(request), pool=row.pool, tags=row.tags))
-        asked = spec.Experiment.model_validate(row.document, context=traces_library())
-        memory.check(asked, row.pool)
+        return redirect(deeds.queue_again(member(request), row))
     except (SpecError, DoesNotFit) as error:
-        messages.error(request, f"Not queued: {error}.")
-        return redirect(row)
-    return redirect(queue.enqueue(asked, author=member(request), pool=row.pool, tags=row.tags))
+        return _not_queued(request, row, error)
+
+
+@require_POST
+def try_next(request: HttpRequest, pk: int, place: int) -> HttpResponse:
+    """Queue what the verdict advises at ``place``, on the same pool; what can't run there is refused."""
+    row = visible(pk)
+    advice = ((row.result or {}).get("verdict") or {}).get("advice", [])
+    if place >= len(advice):
+        raise Http404("The verdict gives no such advice.")
+    try:
+        return redirect(deeds.queue_there(member(request), row, advice[place]["experiment"]))
+    except (SpecError, DoesNotFit) as error:
+        return _not_queued(request, row, error)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -50,10 +54,11 @@ def rerun(request: HttpRequest, pk: int) -> HttpResponse:
 def describe(request: HttpRequest, pk: int) -> HttpResponse:
     """Title, tags and notes: a form in their place on the page, or a page of its own without htmx."""
     row = visible(pk)
+    require_change(member(request), row.author)
     as_part = bool(request.htmx)  # type: ignore[attr-defined]
     form = DescriptionForm.showing(row) if request.method != "POST" else DescriptionForm(request.POST)
     if form.is_valid():
-        upkeep.describe(pk, **form.cleaned_data)
+        deeds.describe(member(request), row, **form.cleaned_data)
         if not as_part:
             return redirect(row)
         return render(request, "experiments/detail.html#about", {"experiment": visible(pk), "described": True})
@@ -65,7 +70,7 @@ def describe(request: HttpRequest, pk: int) -> HttpResponse:
 def delete(request: HttpRequest, pk: int) -> HttpResponse:
     """Hide the experiment; the message on the next page brings it back."""
     row = visible(pk)
-    upkeep.delete(pk)
+    deeds.delete(member(request), row)
     context = {"experiment": row, "days": upkeep.KEPT_FOR.days}
     messages.success(request, render_to_string("experiments/_deleted.html", context, request))
     return redirect("experiments:list")
@@ -74,5 +79,11 @@ def delete(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 def restore(request: HttpRequest, pk: int) -> HttpResponse:
     """Undo a deletion. An experiment that was never deleted is just shown."""
-    upkeep.restore(pk)
-    return redirect(get_object_or_404(Experiment, pk=pk))
+    row = get_object_or_404(Experiment.objects.select_related("author"), pk=pk)
+    deeds.restore(member(request), row)
+    return redirect(row)
+
+
+def _not_queued(request: HttpRequest, row: Experiment, error: Exception) -> HttpResponse:
+    messages.error(request, f"Not queued: {error}.")
+    return redirect(row)

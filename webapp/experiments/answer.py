@@ -5,20 +5,28 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
+
 from bench_worker.kernel_report import Table
 from bench_worker.result import Run, Summary
 from bench_worker.strategies import STRATEGIES
+from webapp.experiments.compare import BATCH, STEP, Measured
+from webapp.experiments.compare_headline import headline
+from webapp.experiments.compare_table import contenders, table
+from webapp.experiments.origins import networks
 from webapp.ui.formatting import duration_us, percent
 
 
 def answer(runs: Sequence[Run]) -> str:
-    """Which variant has the shortest median step where, and the stage that takes most of it."""
+    """Which variant is fastest where and how certain that is, and the stage that takes most of a step."""
     timed = [(run, run.summary) for run in runs if run.summary is not None]
     if not timed:
         return "No run has times: every output differs from the reference."
-    sentences = [_speed(timed), _stage(timed)]
+    sentences = [_compared(timed) or _speed(timed), _stage(timed)]
     if len(timed) < len(runs):
         sentences.append(f"{len(runs) - len(timed)} of {len(runs)} runs gave a wrong result and have no times.")
+    named = networks(run.origins.get("step_us", "") for run, _ in timed)
+    sentences += [f"{words.capitalize()}." for _, words in named]
     return " ".join(sentences)
 
 
@@ -60,6 +68,32 @@ def _speed(timed: Sequence[tuple[Run, Summary]]) -> str:
     where = _corners(wins, len(conditions))
     causal = next(STRATEGIES[run.spec.routing.strategy].causal for run, _ in timed if run.variant == variant)
     return f"{variant}{'' if causal else ' (non-causal)'} has the shortest median step {where}."
+
+
+def _compared(timed: Sequence[tuple[Run, Summary]]) -> str | None:
+    """The headline of the comparison with the first variant; None where nothing is certain."""
+    beside = Counter(run.condition for run, _ in timed)
+    measured = [
+        Measured(
+            id=place,
+            experiment=0,
+            title="",
+            variant=run.variant,
+            condition=run.condition,
+            position=place,
+            spec=run.spec,
+            summary=summary,
+            layer_scale=1,
+            interleaved=beside[run.condition],
+            parts={STEP: np.array(run.steps.step_us)},
+            batches={name: np.array(getattr(run.steps, name)) for name in BATCH},
+            overlap=run.routing.expert_overlap if run.routing else None,
+        )
+        for place, (run, summary) in enumerate(timed)
+        if run.steps is not None
+    ]
+    found = contenders(measured, lambda run: run.variant)
+    return headline(table(found, found[0])) if len(found) > 1 else None
 
 
 def _corners(wins: int, of: int) -> str:

@@ -22,6 +22,9 @@ from webapp.experiments.recover import recover
 #: A round that takes so much longer than it should is a sign that this computer slept.
 LATE_S = 30.0
 
+#: What rooms above this one want done in each round; see `HistoryConfig`.
+DUTIES: list[Callable[[], object]] = []
+
 log = logging.getLogger(__name__)
 
 
@@ -39,6 +42,8 @@ def _attend() -> None:
         done(recover)
         watchful = done(queue.sweep if watchful else queue.wake_waiting)
         done(presence.tell)
+        for duty in DUTIES:
+            done(duty)
         connection.close()
         time.sleep(settings.SWEEP_S)
         watchful = watchful and time.time() - began < settings.SWEEP_S + LATE_S

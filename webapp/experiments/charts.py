@@ -16,8 +16,9 @@ MAX_POINTS = 400
 MAX_LABELS = 20
 
 
-def stage_bars(rows: Sequence[tuple[str, Mapping[str, float]]], unit: Unit) -> dict[str, Any]:
-    """One horizontal bar a row, stacked by stage. ``rows``: label and, by stage, milliseconds or shares of 1."""
+def stage_bars(rows: Sequence[tuple[str, Mapping[str, float]]], unit: Unit, most: float = 1) -> dict[str, Any]:
+    """One horizontal bar a row, stacked by stage. ``rows``: label and, by stage, milliseconds or shares of 1. The axis
+    of shares ends at ``most``."""
     return {
         "type": "bar",
         "data": {"labels": [label for label, _ in rows], "datasets": _stacked([stages for _, stages in rows])},
@@ -25,7 +26,7 @@ def stage_bars(rows: Sequence[tuple[str, Mapping[str, float]]], unit: Unit) -> d
             "unit": unit,
             "indexAxis": "y",
             "scales": {
-                "x": {"stacked": True, **({"max": 1} if unit == "percent" else {})},
+                "x": {"stacked": True, **({"max": most} if unit == "percent" else {})},
                 "y": {"stacked": True, "grid": {"display": False}, "ticks": {"autoSkip": len(rows) > MAX_LABELS}},
             },
             "plugins": {"legend": {"display": False}},

@@ -22,6 +22,11 @@ def result_of(experiment: Experiment) -> result.Result | Table | None:
     return result.Result.model_validate({**head, "runs": [_document(run) for run in runs]})
 
 
+def run_of(run: Run) -> result.Run:
+    """One run of a result."""
+    return result.Run.model_validate(_document(run))
+
+
 def steps_of(run: Run) -> result.Steps | None:
     """The run's steps, or None where it gave none (its output was wrong)."""
     columns = [Column(row.rank, row.stage, row.values) for row in sorted(run.series.all(), key=lambda row: row.pk)]

@@ -34,11 +34,13 @@ class Curve(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A run by its variant or its corner."""
+    """A run by its variant or its corner. ``missed``: where no request met all limits, how near the best came to each,
+    else empty."""
 
     name: str
     position: int
     summary: Summary
+    missed: str
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,11 @@ def section(runs: Iterable[Mapping[str, Any]], corners: Sequence[str], corner: s
         corner=corner,
         corners=[] if by_corner else list(corners),
         curves=[_curve(metric, values) for metric, values in lines.items() if values],
-        rows=[Row(run[named], run["position"], Summary.model_validate(run["summary"])) for run in timed],
+        rows=[
+            Row(run[named], run["position"], summary, _missed(run) if summary.goodput_per_s == 0 else "")
+            for run in timed
+            for summary in [Summary.model_validate(run["summary"])]
+        ],
         limits=limits_in_words(timed[0]["spec__workload__limits"] or {}),
     )
 
@@ -82,6 +88,17 @@ def limits_in_words(limits: Mapping[str, float | None]) -> str:
         f"{name.removesuffix('_ms').upper()} at most {formatting.duration_ms(limit)}"
         for name, limit in limits.items()
         if limit is not None
+    )
+
+
+def _missed(run: Mapping[str, Any]) -> str:
+    """``TTFT 3.10 s, TPOT 1.52 s``: of each latency with a limit the shortest."""
+    limited = [metric for metric, limit in run["spec__workload__limits"].items() if limit is not None]
+    found = {metric: [ms for ms in run[f"requests__{metric}"] if ms is not None] for metric in limited}
+    return ", ".join(
+        f"{metric.removesuffix('_ms').upper()} {formatting.duration_ms(min(values))}"
+        for metric, values in found.items()
+        if values
     )
 
 

@@ -19,6 +19,7 @@ from webapp.experiments import backends, machines
 from webapp.experiments.estimate import Estimate, estimate
 from webapp.experiments.memory_bar import MemoryBar, memory_bar
 from webapp.experiments.models import Machine
+from webapp.experiments.ranks import Cost, redundancy_cost
 from webapp.traces.recording_store import loads_of
 from webapp.traces.store import trace_files
 
@@ -51,6 +52,11 @@ class Outlook:
         return memory_bar(self.deployment)
 
     @property
+    def copies(self) -> Cost | None:
+        """What redundant experts take of each device; None where there are none."""
+        return redundancy_cost(self.deployed)
+
+    @property
     def fits(self) -> bool:
         return self.device_bytes is None or self.measurement_bytes <= self.device_bytes
 
@@ -66,14 +72,16 @@ def check(experiment: Experiment, pool: str | None = None) -> None:
     backends.refuse(experiment, backends.reports([machine.details for machine in known]))
     machine = _largest(known)
     if machine is not None:
-        refuse_what_does_not_fit(conditions, device_bytes(machine.details))
+        details = machine.details
+        refuse_what_does_not_fit(conditions, device_bytes(details), on_gpu=on_gpu(details))
 
 
 def check_kernels(asked: kernel_report.Asked, pool: str) -> None:
     """Raise `DoesNotFit` where every machine of ``pool`` is too small for the table of kernels."""
     machine = largest_machine(pool)
     if machine is not None:
-        kernel_report.need(asked.spec, asked.tokens, device_bytes(machine.details))
+        details = machine.details
+        kernel_report.need(asked.spec, asked.tokens, device_bytes(details), on_gpu=on_gpu(details))
 
 
 def outlook(experiment: Experiment, pool: str | None = None) -> Outlook:
@@ -87,6 +95,7 @@ def outlook(experiment: Experiment, pool: str | None = None) -> Outlook:
         for spec in [condition.planned[0].spec]
     ]
     deployment, deployed = max(deployments, key=lambda one: one[0].total_bytes)
+    needed = memory_needed(conditions, free, on_gpu=machine is not None and on_gpu(machine.details))
     least = None
     if free is not None and not deployment.fits:
         least = devices.enough(deployed, free, tokens_per_sequence=deployment.tokens_per_sequence)
@@ -96,7 +105,7 @@ def outlook(experiment: Experiment, pool: str | None = None) -> Outlook:
         deployment=deployment,
         deployed=deployed,
         least=least,
-        measurement_bytes=memory_needed(conditions, free).fit.total_bytes,
+        measurement_bytes=needed.fit.total_bytes,
         machine=machine,
         device_bytes=free,
         time=estimate(experiment, pool or settings.MOESCOPE_POOL),
@@ -127,5 +136,10 @@ def _largest(known: list[Machine]) -> Machine | None:
 
 def device_bytes(details: dict[str, Any]) -> int:
     """Memory of the device that measures: the first GPU's, or the computer's own."""
-    device = details["gpus"][0] if details["gpus"] else details
+    device = details["gpus"][0] if on_gpu(details) else details
     return int(device["memory_bytes"])
+
+
+def on_gpu(details: dict[str, Any]) -> bool:
+    """Whether a GPU of the machine measures."""
+    return bool(details["gpus"])

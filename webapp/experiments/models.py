@@ -98,6 +98,7 @@ class Experiment(models.Model):
     likeness = models.CharField(max_length=16, blank=True, help_text="The same for those that take as long a run.")
     notes = models.TextField(blank=True)
     tags = ArrayField(models.CharField(max_length=40), default=list, blank=True)
+    labels = models.JSONField(default=dict, blank=True, help_text="Words by key; see `labels`.")
     deleted_at = models.DateTimeField(null=True, blank=True, help_text="Hidden since; see `upkeep`.")
     machine = models.ForeignKey(Machine, on_delete=models.PROTECT, null=True, blank=True)
     trace = models.ForeignKey(

@@ -14,6 +14,7 @@ from bench_worker import result
 from bench_worker.strategies import NON_CAUSAL
 from bench_worker.workload.generators import GENERATORS
 from webapp.experiments import (
+    compare_page,
     export,
     fingerprints,
     kernel_page,
@@ -25,7 +26,8 @@ from webapp.experiments import (
     rank_page,
     routing,
     sweep,
-)
+    verdicts,
+)  # fmt: skip
 from webapp.experiments.models import HELD, Experiment, Kind, Machine, State
 from webapp.ui import heat
 
@@ -142,8 +144,8 @@ def head(row: Experiment) -> dict[str, Any]:
 class Shown(NamedTuple):
     """What of an experiment its page shows, as the address names it, known or not: the position of the ``run`` whose
     steps and requests, the ``corner`` whose latencies and routing, the latency ``behind`` whose p95 the slow steps, the
-    latency ``against`` which throughput is drawn, the ``metric`` of the heat map, and the number of the ``step`` whose
-    ranks."""
+    latency ``against`` which throughput is drawn, the ``metric`` of the heat map, the number of the ``step`` whose
+    ranks, and that of a run of the variant that is the ``base`` of comparison."""
 
     run: str = ""
     corner: str = ""
@@ -151,6 +153,7 @@ class Shown(NamedTuple):
     against: str = ""
     metric: str = ""
     step: str = ""
+    base: str = ""
 
 
 def detail(row: Experiment, shown: Shown) -> dict[str, Any]:
@@ -175,7 +178,9 @@ def detail(row: Experiment, shown: Shown) -> dict[str, Any]:
         "non_causal_why": NON_CAUSAL,
     }
     if row.state == State.DONE:
-        return context | _done(row, shown, non_causal) | _compared(row, varied, corners, shown.corner)
+        compared = compare_page.of_experiment(row, varied, shown.base)
+        context |= compared | _done(row, shown, non_causal, compared["baseline"])
+        return context | _at_corner(row, varied, corners, shown.corner)
     context["layout"] = layout_drawing.asked(row.document)
     if row.state == State.QUEUED:
         return context
@@ -218,7 +223,7 @@ def recordings(row: Experiment) -> list[str]:
     return sorted({name for name in asked if name is not None})
 
 
-def _done(row: Experiment, shown: Shown, non_causal: Container[str]) -> dict[str, Any]:
+def _done(row: Experiment, shown: Shown, non_causal: Container[str], baseline: str) -> dict[str, Any]:
     runs = list(row.runs.defer("requests", "expert_assignments", "routing", "fit"))
     seen = present.seen(row.plan, ({name: getattr(run, name) for name in present.SEEN} for run in runs))
     environment = _environment(row)
@@ -226,8 +231,9 @@ def _done(row: Experiment, shown: Shown, non_causal: Container[str]) -> dict[str
         "flags": environment.get("flags", []),
         "kernels": kernels.section([{name: getattr(run, name) for name in kernels.READ} for run in runs], environment),
         "runs": list(zip(runs, seen, strict=True)),
-        "matrix": present.matrix(row.plan, seen),
-        "bars": present.bars(seen, non_causal),
+        "bars": present.bars(seen, non_causal, baseline),
+        "costs": verdicts.COSTS,
+        "verdict": verdicts.section(row.result or {}, [(run.variant, run.condition) for run in runs]),
         "sweep": sweep.section(row.document, row.plan, seen, shown.against, shown.metric),
     }
     timed = [run for run in runs if run.summary is not None]
@@ -255,7 +261,7 @@ def _done(row: Experiment, shown: Shown, non_causal: Container[str]) -> dict[str
     }
 
 
-def _compared(row: Experiment, variants: list[str], corners: list[str], corner: str) -> dict[str, Any]:
+def _at_corner(row: Experiment, variants: list[str], corners: list[str], corner: str) -> dict[str, Any]:
     """What users feel and how tokens were routed: of all variants at ``corner``, or at the last one, the busiest where
     experimenters go up; of a single variant, at all corners."""
     chosen, by_corner = corner if corner in corners else corners[-1], len(variants) == 1
@@ -276,7 +282,8 @@ def _environment(row: Experiment) -> dict[str, Any]:
 def _where(row: Experiment) -> dict[str, str]:
     """What the machine is that measures it or did, and how it was then."""
     details = _environment(row) or (row.machine.details if row.machine else {})
-    return fingerprints.facts(details) | fingerprints.conditions(details)
+    labels = {f"Label {key}": value for key, value in row.labels.items()}
+    return fingerprints.facts(details) | fingerprints.conditions(details) | labels
 
 
 def _queued(row: Experiment) -> dict[str, Any]:

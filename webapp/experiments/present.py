@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from math import ceil
 from typing import Any, NamedTuple
 
 from bench_worker.result import STAGES, Distribution, Noise, Requests, Scale, Steps, Summary
 from bench_worker.spec import Experiment, Spec
 from bench_worker.spec_rules import flat
-from webapp.experiments import charts
+from webapp.experiments import charts, origins
 
 #: The stage that a rank has a column of its own for.
 IDLE = "idle"
 #: What `seen` reads of a run.
-SEEN = ("variant", "condition", "status", "summary", "position", "noise")
+SEEN = ("variant", "condition", "status", "summary", "position", "noise", "origins")
 #: What the measuring program does in each of its phases.
 PHASES = {
     "prepare": "making weights",
@@ -41,11 +42,13 @@ class Seen:
     layer_scale: float
     position: int | None = None
     noise: Noise | None = None
+    #: Of its whole-model times; empty while the rest is measured.
+    origin: str = ""
 
     @property
     def mark(self) -> str:
-        """The origin of a whole-model time: empty where all its layers were measured, else by how much they scale."""
-        return "" if self.layer_scale == 1 else f"×{self.layer_scale:g}"
+        """The origin of a whole-model time."""
+        return origins.mark(self.origin, self.layer_scale)
 
     @property
     def stages_ms(self) -> dict[str, float]:
@@ -62,8 +65,9 @@ class Matrix:
 
     conditions: list[str]
     rows: list[tuple[str, list[Seen | None]]]
-    #: The origin marks that stand in it.
+    #: The origin marks that stand in it: by how much times scale, and those of modelled networks with their words.
     marks: list[str]
+    networks: list[tuple[str, str]]
 
 
 class Part(NamedTuple):
@@ -79,6 +83,14 @@ class BarRow(NamedTuple):
     parts: list[Part]
 
 
+class Whole(NamedTuple):
+    """What is 100% of a chart: the mean step of the variant ``name``, in ms. Its axis ends at ``most``."""
+
+    name: str
+    ms: float
+    most: float
+
+
 @dataclass(frozen=True)
 class Bars:
     """Stacked bars that share a scale, and the table of the same numbers: a row a bar, a column a stage."""
@@ -89,6 +101,8 @@ class Bars:
     stages: list[str]
     rows: list[BarRow]
     config: dict[str, Any]
+    #: The variant whose mean step is 100%; empty where each chart has a scale of its own.
+    against: str = ""
 
     @property
     def size(self) -> str:
@@ -108,6 +122,7 @@ def seen(plan: Sequence[Mapping[str, Any]], runs: Iterable[Mapping[str, Any]]) -
             layer_scale=scale[run["variant"], run["condition"]],
             position=run.get("position"),
             noise=Noise.model_validate(run["noise"]) if run.get("noise") else None,
+            origin=run.get("origins", {}).get("step_us", ""),
         )
         for run in runs
     ]
@@ -119,34 +134,52 @@ def matrix(plan: Sequence[Mapping[str, Any]], runs: Iterable[Seen]) -> Matrix:
     conditions = list(dict.fromkeys(planned["condition"] for planned in plan))
     variants = dict.fromkeys(planned["variant"] for planned in plan)
     return Matrix(
-        marks=list(dict.fromkeys(run.mark for run in found.values() if run.mark)),
+        marks=origins.scales(run.layer_scale for run in found.values()),
+        networks=origins.networks(run.origin for run in found.values()),
         conditions=conditions,
         rows=[(variant, [found.get((variant, condition)) for condition in conditions]) for variant in variants],
     )
 
 
-def bars(runs: Sequence[Seen], non_causal: Container[str] = ()) -> list[Bars]:
-    """Where the time goes. Several variants: a chart a corner, in milliseconds, a bar a variant. One variant: a single
-    chart of shares, a bar a corner, since times of corners differ by orders of magnitude. Variants that are
-    ``non_causal`` are marked as such."""
+def bars(runs: Sequence[Seen], non_causal: Container[str] = (), base: str = "") -> list[Bars]:
+    """Where the time goes. Several variants: a chart a corner, a bar a variant, all on one scale: the mean step of the
+    variant ``base`` at that corner is 100%; in milliseconds, each corner on its own scale, where one of the corners has
+    no such run. One variant: a single chart of shares, a bar a corner. Variants that are ``non_causal`` are marked as
+    such."""
     timed = [run for run in runs if run.summary is not None]
-    conditions = list(dict.fromkeys(run.condition for run in timed))
+    corners = list(dict.fromkeys(run.condition for run in timed))
     if len({run.variant for run in timed}) == 1:
         return [_bars("stages", "", "Share of each stage in the mean step, one bar a corner", "condition", timed, ())]
+    at = {corner: [run for run in timed if run.condition == corner] for corner in corners}
+    wholes = {run.condition: sum(run.stages_ms.values()) for run in timed if run.variant == base}
+    if wholes and set(corners) <= set(wholes):
+        most = max(sum(run.stages_ms.values()) / wholes[run.condition] for run in timed)
+    else:
+        wholes, most, base = {}, 1.0, ""
     return [
         _bars(
             f"stages-{number}",
-            condition,
-            f"Mean step at {condition} by stage, one bar a variant",
+            corner,
+            f"Mean step at {corner} by stage{f', against that of {base}' if base else ''}, one bar a variant",
             "variant",
-            [run for run in timed if run.condition == condition],
+            at[corner],
             non_causal,
+            Whole(base, wholes[corner], ceil(most * 20) / 20) if base else None,
         )
-        for number, condition in enumerate(conditions)
+        for number, corner in enumerate(corners)
     ]
 
 
-def _bars(id: str, title: str, label: str, named_by: str, runs: list[Seen], non_causal: Container[str]) -> Bars:
+def _bars(
+    id: str,
+    title: str,
+    label: str,
+    named_by: str,
+    runs: list[Seen],
+    non_causal: Container[str],
+    whole: Whole | None = None,
+) -> Bars:
+    """Without a ``whole``, variants are drawn in milliseconds, and corners each as its own whole."""
     stages = [stage for stage in STAGES if any(stage in run.stages_ms for run in runs)]
     rows = []
     for run in runs:
@@ -157,12 +190,16 @@ def _bars(id: str, title: str, label: str, named_by: str, runs: list[Seen], non_
     values = [
         (
             f"{row.label} (non-causal)" if row.label in non_causal else row.label,
-            {stage: part.share if as_shares else part.ms for stage, part in zip(stages, row.parts, strict=True)},
+            {
+                stage: part.share if as_shares else part.ms / (whole.ms if whole else 1)
+                for stage, part in zip(stages, row.parts, strict=True)
+            },
         )
         for row in rows
     ]
-    config = charts.stage_bars(values, "percent" if as_shares else "ms")
-    return Bars(id, title, f"{label}; the table below has the numbers.", stages, rows, config)
+    config = charts.stage_bars(values, "percent" if as_shares or whole else "ms", whole.most if whole else 1)
+    against = whole.name if whole else ""
+    return Bars(id, title, f"{label}; the table below has the numbers.", stages, rows, config, against)
 
 
 @dataclass(frozen=True)

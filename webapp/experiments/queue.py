@@ -8,7 +8,7 @@ Every time of day that one process writes and another compares is the database's
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
@@ -24,7 +24,9 @@ from kombu.exceptions import OperationalError as BrokerError
 
 from bench_worker import models, spec
 from bench_worker.kernel_report import Asked
-from webapp.accounts.models import User
+from webapp.accounts import audit
+from webapp.accounts.models import Deed, User
+from webapp.experiments import labels as experiment_labels
 from webapp.experiments.estimate import likeness
 from webapp.experiments.models import HELD, Experiment, ExperimentQuerySet, Kind, Machine, State
 from webapp.traces.store import held_recordings, held_trace
@@ -54,7 +56,12 @@ class Order(StrEnum):
 
 
 def enqueue(
-    experiment: spec.Experiment, *, author: User | None, pool: str | None = None, tags: Sequence[str] = ()
+    experiment: spec.Experiment,
+    *,
+    author: User | None,
+    pool: str | None = None,
+    tags: Sequence[str] = (),
+    labels: Mapping[str, str] | None = None,
 ) -> Experiment:
     """Write a queued row and, once it is committed, wake a worker of its pool."""
     with transaction.atomic():
@@ -67,6 +74,7 @@ def enqueue(
             likeness=likeness(experiment),
             author=author,
             tags=list(tags),
+            labels=dict(labels or {}),
             trace=held_trace(experiment.base.workload.trace),
         )
         row.recordings.set(held_recordings(run.spec.load.recording for run in experiment.runs()))
@@ -90,6 +98,8 @@ def enqueue_kernels(asked: Asked, *, author: User | None, pool: str, tags: Seque
 def _enqueue(pool: str, **fields: Any) -> Experiment:
     with transaction.atomic():
         row = Experiment.objects.create(pool=pool, queued_at=timezone.now(), **fields)
+        if row.author is not None:
+            audit.note(row.author, Deed.Action.QUEUED, row)
         transaction.on_commit(partial(wake, pool))
     return row
 
@@ -116,10 +126,20 @@ def claim(pool: str, machine: Machine | None = None) -> Experiment | None:
         if row is None:
             return None
         Experiment.objects.filter(pk=row.pk, state=State.QUEUED).update(
-            state=State.RUNNING, attempt=F("attempt") + 1, machine=machine, started_at=Now(), heartbeat_at=Now()
+            state=State.RUNNING,
+            attempt=F("attempt") + 1,
+            machine=machine,
+            started_at=Now(),
+            heartbeat_at=Now(),
+            labels=labels_here() | row.labels,
         )
     row.refresh_from_db()
     return row
+
+
+def labels_here() -> dict[str, str]:
+    """Labels of all that is measured by this worker; those that came with an experiment win."""
+    return experiment_labels.parse(settings.MOESCOPE_LABELS, "MOESCOPE_LABELS")
 
 
 def fence_of(row: Experiment) -> Fence:

@@ -7,7 +7,8 @@ the other doesn't.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -28,6 +29,7 @@ ASKED = {
     "quantization": ("kernels.quantization", "Format of the experts", "none"),
     "tp": ("parallel.layout.tp", "Tensor-parallel ranks", "1"),
     "dp": ("parallel.layout.dp", "Data-parallel groups", "1"),
+    "redundant_experts": ("parallel.redundant_experts", "Redundant experts", "0"),
     "concurrency": ("workload.concurrency", "Concurrency", "16"),
     "prompt_tokens": ("workload.prompt_tokens", "Prompt tokens", "2048"),
     "output_tokens": ("workload.output_tokens", "Output tokens", "512"),
@@ -35,7 +37,8 @@ ASKED = {
 }
 #: What the page says about a field where the schema's line, which speaks of measuring, doesn't hold.
 HELP = {
-    "model": "A preset; python -m bench_worker fit reads a config.json.",
+    "model": "A preset; or paste a config.json.",
+    "redundant_experts": "Extra copies of hot experts, over all ranks.",
     "concurrency": "Requests in flight at once, over all groups.",
     "prompt_tokens": "Of every request.",
     "output_tokens": "Of every request.",
@@ -48,6 +51,10 @@ CLOSED = {
 #: Fields that the form of a new experiment has as well.
 SHARED = ("model", "dtype", "concurrency", "prompt_tokens", "output_tokens", "max_batch_tokens")
 DEVICE = "H100"
+#: What sentences call a model that is pasted.
+OWN_MODEL = "the pasted config"
+#: A config.json has a few thousand.
+MAX_CONFIG_CHARACTERS = 200_000
 #: Of a machine's id, which stands among the names of devices.
 MACHINE = "machine-"
 
@@ -75,7 +82,9 @@ class Answer:
     least: devices.Enough | None
     warning: str | None
     measurement: Measurement
-    #: The form of a new experiment with the same values.
+    #: By how many requests at once the redundant experts squeeze the KV cache.
+    squeezed: int
+    #: The form of a new experiment with the same values; empty for a model that it does not offer.
     new_query: str
 
 
@@ -83,9 +92,14 @@ class SizingForm(forms.Form):
     """What the address asks; what it leaves out or empty takes its usual value. Every text reaches the check of the
     document, whose sentences stand beside their fields."""
 
-    def __init__(self, query: Mapping[str, str]) -> None:
+    #: Where the model comes from: one of the presets.
+    library = Library(measures=False)
+
+    def __init__(self, query: Mapping[str, str], *, asks: bool = True) -> None:
+        """``asks``: whether there is a question to answer yet."""
         usual = {name: text for name, (_, _, text) in ASKED.items()} | {"device": DEVICE}
-        super().__init__({name: query.get(name, "").strip() or text for name, text in usual.items()})
+        given = {**query, **{name: query.get(name, "").strip() or text for name, text in usual.items()}}
+        super().__init__(given if asks else None, initial=given)
         here = {f"{MACHINE}{machine.pk}": _as_device(machine) for machine in machines.latest()}
         self.devices = devices.DEVICES | here
         for name, (path, label, text) in ASKED.items():
@@ -109,7 +123,7 @@ class SizingForm(forms.Form):
             values = fields.values_of(self.cleaned_data[name])
             fields.put(asked, path, values[0] if len(values) == 1 else self.cleaned_data[name])
         try:
-            self.spec = Experiment.model_validate({"base": asked}, context=Library(measures=False)).base
+            self.spec = Experiment.model_validate({"base": asked}, context=self.library).base
         except SpecError as error:
             for problem in error.errors:
                 self._say(problem)
@@ -124,9 +138,13 @@ class SizingForm(forms.Form):
         self.add_error(names[0] if names else None, problem.message if names else str(problem))
 
     def _divides_the_heads(self) -> None:
-        heads, tp = models.load(self.spec.model).attention.heads, self.spec.parallel.layout.tp
+        heads, tp = self._model.attention.heads, self.spec.parallel.layout.tp
         if heads % tp:
-            self.add_error("tp", f"{tp} does not divide the {heads} attention heads of {self.spec.model}")
+            self.add_error("tp", f"{tp} does not divide the {heads} attention heads of {self._model.name}")
+
+    @property
+    def _model(self) -> models.Model:
+        return models.load(self.spec.model, allow_paths=self.library.allow_paths)
 
     def answer(self) -> Answer | None:
         """None where what is asked makes no sense; the form says why."""
@@ -141,10 +159,55 @@ class SizingForm(forms.Form):
             bar=memory_bar(deployment),
             longest_context=capacity.longest_context(spec, device.memory_bytes),
             least=None if deployment.fits else devices.enough(spec, device.memory_bytes),
-            warning=capacity.beyond_context(models.load(spec.model), deployment.tokens_per_sequence),
-            measurement=_measurement(spec, deployment.tokens_per_sequence),
-            new_query=urlencode({name: self.cleaned_data[name] for name in SHARED}),
+            warning=capacity.beyond_context(self._model, deployment.tokens_per_sequence),
+            measurement=_measurement(spec, deployment.tokens_per_sequence, self.library),
+            squeezed=_squeezed(spec, deployment),
+            new_query="" if self.library.allow_paths else urlencode({name: self.cleaned_data[name] for name in SHARED}),
         )
+
+
+class OwnModelForm(SizingForm):
+    """The same of a Hugging Face ``config.json`` that is pasted; while it is read, it lies in ``folder``."""
+
+    library = Library(measures=False, allow_paths=True)
+    most = MAX_CONFIG_CHARACTERS
+
+    def __init__(self, posted: Mapping[str, str], folder: Path, *, asks: bool = True) -> None:
+        self._file = folder / f"{OWN_MODEL}.json"
+        super().__init__({**posted, "model": str(self._file)}, asks=asks)
+        self.fields["model"].widget = forms.HiddenInput()
+        self.fields["config"] = forms.CharField(
+            label="config.json",
+            help_text="Of a Hugging Face model, as it is; it is read and not kept.",
+            error_messages={"required": "Paste a config.json, or choose the file."},
+            widget=forms.Textarea({"rows": 10, "spellcheck": "false", "autocomplete": "off"}),
+        )
+        self.order_fields(["config"])
+
+    def clean(self) -> None:
+        text = self.cleaned_data.get("config")
+        if text is None:  # what is wrong with it is said already
+            return
+        if (wrong := _wrong_with(text)) is not None:
+            self.add_error("config", wrong)
+            return
+        self._file.write_text(text, "utf-8")
+        super().clean()
+
+
+def _wrong_with(config: str) -> str | None:
+    """Why a text is no config.json of a mixture of experts; None where it is one."""
+    if len(config) > MAX_CONFIG_CHARACTERS:
+        return f"It has {len(config):,} characters; at most {MAX_CONFIG_CHARACTERS:,} are read."
+    try:
+        decoded = models.decode_config(config.encode())
+    except ValueError as error:
+        return f"It {error}"
+    try:
+        models.from_config(decoded, OWN_MODEL)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def query_of(spec: Spec, tokens_per_sequence: int) -> str:
@@ -157,11 +220,19 @@ def query_of(spec: Spec, tokens_per_sequence: int) -> str:
     return urlencode(query)
 
 
-def _measurement(spec: Spec, tokens_per_sequence: int) -> Measurement:
+def _squeezed(spec: Spec, deployment: capacity.Fit) -> int:
+    without = spec.model_copy(update={"parallel": spec.parallel.model_copy(update={"redundant_experts": 0})})
+    most = capacity.fit(without, deployment.device_bytes).max_concurrency
+    assert most is not None
+    assert deployment.max_concurrency is not None
+    return most - deployment.max_concurrency
+
+
+def _measurement(spec: Spec, tokens_per_sequence: int, library: Library) -> Measurement:
     """Of one rank, with the experts as this version can measure them."""
     refused = []
     try:
-        Experiment.model_validate({"base": spec.model_dump()})
+        Experiment.model_validate({"base": spec.model_dump()}, context=replace(library, measures=True))
     except SpecError as error:
         refused = [f"{problem.field.removeprefix('base.')}: {problem.message}" for problem in error.errors]
     machine = memory.largest_machine()
@@ -172,7 +243,8 @@ def _measurement(spec: Spec, tokens_per_sequence: int) -> Measurement:
             "kernels": spec.kernels.model_copy(update={"quantization": "none"}),
         }
     )
-    fit = capacity.fit_measurement(plain, free, tokens_per_sequence=tokens_per_sequence)
+    on_gpu = machine is not None and memory.on_gpu(machine.details)
+    fit = capacity.fit_measurement(plain, free, tokens_per_sequence=tokens_per_sequence, on_gpu=on_gpu)
     return Measurement(fit, machine, refused)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from django.conf import settings
 from django.core.paginator import Paginator
@@ -14,15 +16,14 @@ from django_htmx.http import reswap
 
 from bench_worker import devices, spec
 from bench_worker.strategies import NON_CAUSAL, STRATEGIES
+from webapp.accounts.models import Role
+from webapp.accounts.roles import member, needs
 from webapp.experiments import backends, export, fields, kernel_page, machines, memory, page, queue, run_page, sizing
 from webapp.experiments.filters import ExperimentFilter
 from webapp.experiments.forms import DocumentForm, ExperimentForm
 from webapp.experiments.kernels_form import KernelsForm
 from webapp.experiments.models import Experiment, Kind, Machine
 from webapp.traces.store import traces_library
-
-if TYPE_CHECKING:
-    from webapp.accounts.models import User
 
 PER_PAGE = 25
 #: Of a page whose part is served under the same address: going back must not show the part alone.
@@ -50,6 +51,7 @@ def experiment_list(request: HttpRequest) -> HttpResponse:
     return render(request, _or_part(request, "experiments/list.html", "rows"), context)
 
 
+@needs(Role.RUNNER)
 @require_http_methods(["GET", "HEAD", "POST"])
 def new(request: HttpRequest) -> HttpResponse:
     """Ask for an experiment: ``?as=json`` takes the document itself, ``?from=ID`` starts from another experiment, and
@@ -92,12 +94,21 @@ def plan(request: HttpRequest) -> HttpResponse:
     return render(request, "experiments/new.html#plan", context)
 
 
-@require_safe
+@require_http_methods(["GET", "HEAD", "POST"])
 @part_of_its_page
 def capacity(request: HttpRequest) -> HttpResponse:
-    """Will it fit: no run is needed. The address holds the question."""
-    form = sizing.SizingForm(request.GET.dict())
-    context = {"form": form, "answer": form.answer(), "most": devices.MOST}
+    """Will it fit: no run is needed. The address holds the question, but for a config.json, ``?as=config``, which is
+    posted."""
+    if request.GET.get("as") != "config":
+        return _sized(request, sizing.SizingForm(request.GET.dict()))
+    with TemporaryDirectory(prefix="moescope-config-") as folder:
+        form = sizing.OwnModelForm(request.POST.dict(), Path(folder), asks=request.method == "POST")
+        return _sized(request, form)
+
+
+def _sized(request: HttpRequest, form: sizing.SizingForm) -> HttpResponse:
+    own = isinstance(form, sizing.OwnModelForm)
+    context = {"form": form, "own": own, "answer": form.answer(), "most": devices.MOST}
     return render(request, _or_part(request, "experiments/capacity.html", "answer"), context)
 
 
@@ -148,7 +159,7 @@ def result(request: HttpRequest, pk: int) -> HttpResponse:
     measured = export.result_of(visible(pk))
     if measured is None:
         raise Http404("This experiment has no result.")
-    return _download(export.as_json(measured), f"result-{pk}.json")
+    return download(export.as_json(measured), f"result-{pk}.json")
 
 
 @require_safe
@@ -157,18 +168,12 @@ def document(request: HttpRequest, pk: int) -> HttpResponse:
     row = visible(pk)
     if row.kind != Kind.EXPERIMENT:
         raise Http404("The measuring program reads no file for this.")
-    return _download(export.experiment_json(row), f"experiment-{pk}.json")
+    return download(export.experiment_json(row), f"experiment-{pk}.json")
 
 
 def visible(pk: int) -> Experiment:
     """The experiment, unless it was deleted or never was. Raises `Http404`."""
     return get_object_or_404(Experiment.objects.visible().select_related("author", "machine"), pk=pk)
-
-
-def member(request: HttpRequest) -> User:
-    """Who asks; the sign-in middleware let nobody else in."""
-    assert request.user.is_authenticated
-    return request.user
 
 
 def _or_part(request: HttpRequest, template: str, part: str) -> str:
@@ -240,7 +245,6 @@ def _switched(
     return form or posted
 
 
-def _download(data: bytes, name: str) -> HttpResponse:
-    return HttpResponse(
-        data, content_type="application/json", headers={"Content-Disposition": f'attachment; filename="{name}"'}
-    )
+def download(data: bytes, name: str, kind: str = "application/json") -> HttpResponse:
+    """``data`` as a file called ``name``."""
+    return HttpResponse(data, content_type=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'})

@@ -14,6 +14,9 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from django_htmx.http import HttpResponseClientRedirect
 
 from bench_worker.workload.requests import PLAIN_HEADER
+from webapp.accounts import audit
+from webapp.accounts.models import Deed
+from webapp.accounts.roles import member, require_change
 from webapp.limits import takes_up_to
 from webapp.traces import page, store
 from webapp.traces.models import Recording, Trace
@@ -87,8 +90,7 @@ def _new(request: HttpRequest, kind: str, form_class: type[TraceForm] | type[Rec
 
 def _imported(request: HttpRequest, form: ImportForm) -> HttpResponse | None:
     """Lead to the entry that the form's file became, or already was; None where it became none."""
-    assert request.user.is_authenticated
-    kept = form.kept(by=request.user)
+    kept = form.kept(by=member(request))
     if kept is None:
         return None
     entry, is_new = kept
@@ -109,9 +111,11 @@ def _refused(request: HttpRequest, kind: str, form: ImportForm) -> HttpResponse:
 
 
 def _deleted(request: HttpRequest, entry: Trace | Recording) -> HttpResponse:
+    require_change(member(request), entry.created_by)
     if not store.delete(entry):
         messages.error(request, f"{entry.name} stays: an experiment names it.")
         return redirect(entry)
+    audit.note(member(request), Deed.Action.DELETED, entry.name)
     messages.success(request, f"{entry.name} was deleted.")
     return redirect("traces:list")
 

@@ -66,6 +66,14 @@ def change(ratio: Number) -> str:
     return f"{'▼' if ratio < 1 else '▲'}{NBSP}{digits}%"
 
 
+def within(ratio: float, low: float, high: float) -> str:
+    """The interval of a ratio from ``low`` to ``high`` for `change`: 0.82 within 0.81 and 0.84 is ``16–19``. What lies
+    on the other side of no change is negative: ``−0.3–2.7``. A narrow one has a decimal, so that it has a width."""
+    ends = sorted((end - 1) * 100 * (-1 if ratio < 1 else 1) for end in (low, high))
+    narrow = ends[1] - ends[0] < 2
+    return "–".join(_signed(f"{end:,.1f}" if narrow else _percent_digits(end)) for end in ends)
+
+
 def span(seconds: Number) -> str:
     """A length of time a person waits for: ``40 s``, ``2 min``, ``3 h 20 min``, ``5 days``."""
     if not _is_number(seconds):

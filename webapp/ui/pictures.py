@@ -16,6 +16,7 @@ HEAT_HEIGHT = 128
 BARS_WIDTH, BARS_HEIGHT = 220, 128
 #: The width is in units of the picture, which stretches.
 STACK_WIDTH, STACK_HEIGHT = 1000, 28
+SPARK_WIDTH, SPARK_HEIGHT, _DOT = 140, 28, 3
 #: Above the bars stands the largest share, below them their ticks.
 _TOP, _BOTTOM = 16, 14
 
@@ -108,4 +109,23 @@ def histogram(bars: Sequence[Bar], label: str) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" class="histogram" role="img" aria-label="{escape(label)}" '
         f'width="{BARS_WIDTH}" height="{BARS_HEIGHT}" viewBox="0 0 {BARS_WIDTH} {BARS_HEIGHT}">'
         f'{"".join(parts)}<path class="axis" d="M0 {_TOP + room + 0.5}h{BARS_WIDTH}"/></svg>'
+    )
+
+
+def sparkline(values: Sequence[float], marks: Sequence[int], label: str) -> str:
+    """A small line of ``values``, the lowest at the bottom, with a dot at each index of ``marks`` and at the end."""
+    low, high = min(values, default=0.0), max(values, default=0.0)
+    across = (SPARK_WIDTH - 2 * _DOT) / max(len(values) - 1, 1)
+    up = (SPARK_HEIGHT - 2 * _DOT) / ((high - low) or 1)
+    places = [
+        (round(_DOT + index * across, 1), round(SPARK_HEIGHT - _DOT - (value - low) * up, 1))
+        for index, value in enumerate(values)
+    ]
+    line = " ".join(f"{x},{y}" for x, y in places)
+    dots = [f'<circle class="change" cx="{places[at][0]}" cy="{places[at][1]}" r="{_DOT}"/>' for at in marks]
+    last = [f'<circle cx="{x}" cy="{y}" r="1.5"/>' for x, y in places[-1:]]
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="sparkline" role="img" aria-label="{escape(label)}" '
+        f'width="{SPARK_WIDTH}" height="{SPARK_HEIGHT}" viewBox="0 0 {SPARK_WIDTH} {SPARK_HEIGHT}">'
+        f'<polyline points="{line}"/>{"".join(last + dots)}</svg>'
     )

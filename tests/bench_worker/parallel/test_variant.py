@@ -100,6 +100,14 @@ def test_rows_and_bytes_are_counted_from_rank_to_rank(tiny_config):
     ]  # fmt: skip
 
 
+def test_every_rank_knows_the_work_of_its_experts(tiny_config):
+    """Multiply-adds count two, and each row meets three matrices of 64 × 32."""
+    variant = made(tiny_config, 2, "token_choice")
+    done = variant.run(step(variant.network, UNEVEN))
+    assert [own["experts"].flops for own in done.work] == [6 * 64 * 32 * int(rows) for rows in done.computed]
+    assert all(list(own) == ["experts"] for own in done.work)
+
+
 def test_a_step_of_fewer_tokens_than_ranks_leaves_ranks_without_any(tiny_config):
     variant = made(tiny_config, 4, "expert_choice")
     done = variant.run(step(variant.network, {3: 1}))

@@ -34,8 +34,8 @@ MACHINE = {"name": "test bench", "fingerprint": "abc123", "memory_bytes": 64_000
 STAGES_US = {"route": 30.0, "route.gate": 20.0, "route.select": 10.0, "permute": 10.0, "experts": 300.0,
              "combine": 20.0, "attention": 50.0, "other": 100.0}  # fmt: skip
 LIMITS = {
-    "experts": Limit(floor_us=270.0, share=0.9, bound="memory"),
-    "attention": Limit(floor_us=20.0, share=0.4, bound="overhead"),
+    "experts": Limit(floor_us=270.0, share=0.9, bound="memory", flops_per_s=40e9, intensity=1.1, by_memory=0.9),
+    "attention": Limit(floor_us=20.0, share=0.4, bound="overhead", flops_per_s=30e9, intensity=2.0),
     "route": Limit(floor_us=6.0, share=0.2, bound="overhead"),
     "route.gate": Limit(floor_us=5.0, share=0.25, bound="overhead"),
 }
@@ -84,7 +84,7 @@ def run(planned: PlannedRun, place: int, num_steps: int, is_wrong: bool) -> Run:
 
 
 def _measured(scale: Scale, place: int, num_steps: int) -> dict[str, Any]:
-    slower = [1 + place + step / 10 for step in range(num_steps)]
+    slower = [1 + place + step % 5 / 10 for step in range(num_steps)]
     stages = {stage: [us * factor for factor in slower] for stage, us in STAGES_US.items()}
     step_us = [sum(scale.counts[leaf] * stages[leaf][i] for leaf in scale.counts) for i in range(num_steps)]
     total = sum(step_us)
@@ -208,6 +208,7 @@ def on_ranks(found: Run, nodes: list[int], **changes: Any) -> Run:
             "spec": Spec.model_validate(spec),
             "steps": found.steps.model_copy(update={"ranks": ranks, "layer_us": layer_us}),
             "exchange": Exchange.model_validate(exchange | changes),
+            "origins": found.origins | {"step_us": (exchange | changes)["network"]},
         }
     )
 

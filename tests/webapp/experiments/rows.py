@@ -38,10 +38,10 @@ def measuring(author: Any, finished: int = 1, **changes: Any) -> Experiment:
     return row
 
 
-def done(author: Any, wrong: frozenset[str] = frozenset(), **changes: Any) -> Experiment:
+def done(author: Any, wrong: frozenset[str] = frozenset(), num_steps: int = 5, **changes: Any) -> Experiment:
     row = run(author, **changes)
     queue.begin_ingest(queue.fence_of(row))
-    ingest.ingest(queue.fence_of(row), make.result(make.experiment(**changes), wrong=wrong), row.machine)
+    ingest.ingest(queue.fence_of(row), make.result(make.experiment(**changes), num_steps, wrong), row.machine)
     row.refresh_from_db()
     return row
 

@@ -56,6 +56,11 @@ def test_a_divided_win_says_where_the_largest_share_is() -> None:
     )
 
 
+def test_an_assumed_network_is_named_in_the_answer() -> None:
+    found = [make.on_ranks(run, [0, 0, 1, 1], network="assumed") for run in runs(15.2, **ONE)]
+    assert words(found).endswith(" Measured compute, modelled network, assumed from datasheets.")
+
+
 def test_wrong_results_are_counted_and_give_no_times() -> None:
     asked = make.experiment()
     assert answer(make.result(asked, wrong=frozenset(["none"])).runs).endswith(
@@ -63,3 +68,9 @@ def test_wrong_results_are_counted_and_give_no_times() -> None:
     )
     everything = make.result(asked, wrong=frozenset(["none", "gate_up"])).runs
     assert answer(everything) == "No run has times: every output differs from the reference."
+
+
+def test_a_difference_that_is_certain_is_said_with_its_size() -> None:
+    """gate_up takes 1 to 1.4 and none 2 to 2.4, so 2.2 / 1.2 at the median."""
+    found = make.result(make.experiment(conditions=ONE["conditions"]), num_steps=60).runs
+    assert words(found).startswith("gate_up is fastest at the one corner measured: none is ▲ 83% (")

@@ -50,6 +50,7 @@ class Attendant:
         monkeypatch.setattr(attendant.queue, "sweep", lambda: self.note("sweep"))
         monkeypatch.setattr(attendant.queue, "wake_waiting", lambda: self.note("wake"))
         monkeypatch.setattr(attendant.machines, "Presence", Presence)
+        monkeypatch.setattr(attendant, "DUTIES", [lambda: self.note("nights")])
         monkeypatch.setattr(attendant.connection, "close", lambda: None)
         monkeypatch.setattr(attendant.time, "time", lambda: self.now)
         monkeypatch.setattr(attendant.time, "sleep", self.pause)
@@ -78,7 +79,7 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Attendant:
     return Attendant(monkeypatch)
 
 
-SWEEPS, ONLY_WAKES = "recover sweep tell", "recover wake tell"
+SWEEPS, ONLY_WAKES = "recover sweep tell nights", "recover wake tell nights"
 
 
 def test_each_round_recovers_sweeps_and_tells_and_the_first_judges_nobody(worker: Attendant) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,9 @@ from django.core.management import CommandError, call_command
 
 from bench_worker.result import Result
 from tests.webapp.experiments import make
-from webapp.experiments import launch, machines, queue
+from webapp.experiments import machines, queue
 from webapp.experiments.management import queueing
 from webapp.experiments.models import Experiment, State
-from webapp.experiments.perform import perform_next
 
 pytestmark = pytest.mark.django_db
 
@@ -23,24 +21,6 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture(autouse=True)
 def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue, "wake", lambda pool: None)
-
-
-@pytest.fixture
-def worker_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command's first pause is when a worker carries the experiment out."""
-
-    def work(seconds: float) -> None:
-        perform_next("default", lambda: False)
-
-    monkeypatch.setattr(queueing.time, "sleep", work)
-    monkeypatch.setattr(launch, "PROGRAM", (sys.executable, str(Path(__file__).with_name("fake_worker.py"))))
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    path = tmp_path / "experiment.json"
-    path.write_text(json.dumps(make.document()))
-    return path
 
 
 def test_it_queues_the_file_and_prints_the_number(file: Path, capsys: Any) -> None:
@@ -118,3 +98,27 @@ def test_a_missing_file_is_refused_with_exit_code_2(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="No such file") as refused:
         call_command("bench", str(tmp_path / "none.json"))
     assert refused.value.returncode == 2
+
+
+def test_labels_come_with_the_command_and_from_the_environment(file: Path, settings: Any) -> None:
+    settings.MOESCOPE_LABELS = ["image=1", "site=lab"]
+    call_command("bench", str(file), "--label", "image=2", "--label", "engine=abc")
+    assert Experiment.objects.get().labels == {"image": "2", "site": "lab", "engine": "abc"}
+
+
+def test_a_worker_adds_its_own_labels_and_keeps_those_that_came(file: Path, settings: Any) -> None:
+    call_command("bench", str(file), "--label", "image=2")
+    settings.MOESCOPE_LABELS = ["image=1", "driver=580"]
+    row = queue.claim("default")
+    assert row is not None
+    assert row.labels == {"image": "2", "driver": "580"}
+
+
+def test_a_label_of_10_kb_is_refused_in_one_sentence(file: Path) -> None:
+    with pytest.raises(CommandError) as refused:
+        call_command("bench", str(file), "--label", f"image={'x' * 10_000}")
+    assert (
+        str(refused.value) == "--label: the value of image has 10,000 characters, and must have 1 to 100, on one line."
+    )
+    assert refused.value.returncode == 2
+    assert not Experiment.objects.exists()

@@ -130,5 +130,5 @@ def test_homes_queries_do_not_grow(signed_in: Any, member: Any, count: int, djan
         measuring(member)
     for _ in range(count):
         put(member)
-    with django_assert_num_queries(7):  # session, user; running, numbers waiting, machines, waiting, recent
+    with django_assert_num_queries(8):  # session, user; running, numbers waiting, machines, waiting, schedules, recent
         signed_in.get("/")

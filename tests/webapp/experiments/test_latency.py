@@ -89,6 +89,28 @@ def test_a_latency_that_no_request_has_is_not_drawn() -> None:
     assert [curve.id for curve in found.curves] == ["ecdf-ttft_ms", "ecdf-e2e_ms"]
 
 
+def test_limits_that_nobody_met_are_held_against_the_best() -> None:
+    limits = {"ttft_ms": 1.0, "tpot_ms": 0.5, "e2e_ms": None}
+    run = runs()[0]
+    assert run.summary
+    for goodput, missed in ((0.0, "TTFT 2.00 ms, TPOT 1.00 ms"), (0.5, ""), (None, "")):
+        summary = run.summary.model_copy(update={"goodput_per_s": goodput}).model_dump()
+        given = read(run, summary=summary, spec__workload__limits=limits)
+        found = latency.section([given], CORNERS, "1×16", by_corner=False)
+        assert found
+        assert found.rows[0].missed.replace("\N{NO-BREAK SPACE}", " ") == missed
+
+
+def test_a_latency_that_nobody_has_comes_near_no_limit() -> None:
+    run = runs()[0]
+    assert run.summary
+    summary = run.summary.model_copy(update={"goodput_per_s": 0.0}).model_dump()
+    changes = {"requests__tpot_ms": [None, None], "spec__workload__limits": {"ttft_ms": 1.0, "tpot_ms": 1.0}}
+    found = latency.section([read(run, summary=summary, **changes)], CORNERS, "1×16", by_corner=False)
+    assert found
+    assert found.rows[0].missed == "TTFT 2.00\N{NO-BREAK SPACE}ms"
+
+
 def test_limits_are_said_in_words() -> None:
     assert latency.limits_in_words({"ttft_ms": 200, "tpot_ms": None, "e2e_ms": 9000}) == (
         "TTFT at most 200\N{NO-BREAK SPACE}ms, E2E at most 9.00\N{NO-BREAK SPACE}s"
@@ -122,6 +144,16 @@ def test_an_unknown_latency_leads_to_the_first() -> None:
 
 def test_without_a_p95_nothing_is_behind_it() -> None:
     assert behind("ttft_ms", tails={}) is None
+
+
+@pytest.mark.django_db
+def test_the_page_says_plainly_that_nobody_was_content(signed_in: Any, member: Any) -> None:
+    row = rows.done(member)
+    run = row.runs.get(position=3)
+    run.summary["goodput_per_s"], run.spec["workload"]["limits"]["ttft_ms"] = 0.0, 1.0
+    run.save()
+    said = rows.text_of(signed_in.get(row.get_absolute_url())).replace("\N{NO-BREAK SPACE}", " ")
+    assert "none: no request met all limits, so goodput is 0. Each by itself, the shortest were TTFT 2.00 ms." in said
 
 
 @pytest.mark.django_db

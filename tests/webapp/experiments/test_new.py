@@ -15,6 +15,7 @@ from django.urls import reverse
 from bench_worker.spec import Library, SpecError, parse_experiment
 from bench_worker.strategies import NON_CAUSAL, STRATEGIES
 from tests.webapp.experiments import make
+from tests.webapp.experiments.rows import text_of
 from webapp.experiments import fields, machines, queue
 from webapp.experiments.forms import DocumentForm, ExperimentForm
 from webapp.experiments.models import Experiment, State
@@ -610,3 +611,12 @@ def test_the_form_as_a_document_knows_its_ranks_too() -> None:
     assert as_json.layout is not None
     assert as_json.layout.caption.startswith("8 ranks on 2 nodes")
     assert DocumentForm({"document": "{"}, library=Library()).layout is None
+
+
+def test_the_form_says_what_redundant_experts_take(signed_in: Any) -> None:
+    """One more expert a rank in each of 16 layers: 3 · 2048 · 1024 · 2 bytes each."""
+    page = text_of(signed_in.post(PLAN, texts(**RANKS, redundant_experts="8")))
+    assert "8 redundant experts take 201 MB on each rank as much as the KV cache of 3,072 tokens there" in page.replace(
+        "\xa0", " "
+    )
+    assert "redundant expert" not in text_of(signed_in.post(PLAN, texts(**RANKS)))

@@ -45,6 +45,12 @@ def test_a_running_experiment_fills_in_so_far(signed_in: Any, member: Any) -> No
     assert f'hx-get="{address}" hx-trigger="every 1s"' in response.content.decode()
 
 
+def actions(page: str) -> list[str]:
+    """What the buttons and links at the head of the page say."""
+    found = page[page.index('id="actions"') :]
+    return re.findall(r">([A-Z][\w ]+)</(?:a|button|summary)>", found[: found.index("</details>")])
+
+
 def test_between_two_runs_only_the_head_is_sent(signed_in: Any, member: Any) -> None:
     row = measuring(member)
     response = signed_in.get(f"{row.get_absolute_url()}live/?shown=running-1-1", HTTP_HX_REQUEST="true")
@@ -54,6 +60,8 @@ def test_between_two_runs_only_the_head_is_sent(signed_in: Any, member: Any) -> 
     assert 'id="actions" hx-ext="morph" hx-swap-oob="morph"' in part
     assert 'id="lead" hx-ext="morph" hx-swap-oob="morph"' in part
     assert 'id="live"' not in part
+    page = signed_in.get(row.get_absolute_url()).content.decode()
+    assert actions(part) == actions(page)
 
 
 @pytest.mark.parametrize("shown", ["running-1-0", "running-2-1", "queued-0-0", ""])
@@ -203,8 +211,9 @@ def test_the_pages_queries_do_not_grow_with_the_runs(
     signed_in: Any, member: Any, corners: int, django_assert_num_queries: Any
 ) -> None:
     row = done(member, conditions=[{"concurrency": 1, "prompt_tokens": 16 + n} for n in range(corners)])
-    # session, user; experiment, runs; the chosen run's series and requests; what is compared at one corner
-    with django_assert_num_queries(7):
+    # session, user; experiment, runs; the chosen run's series and requests; what is compared at one corner; of the
+    # comparison: runs, series, experiment, variants at each corner
+    with django_assert_num_queries(11):
         signed_in.get(row.get_absolute_url())
 
 
@@ -226,7 +235,7 @@ def test_the_queries_of_the_other_states_do_not_grow(
 
 def test_a_wrong_result_is_named_and_has_no_times(signed_in: Any, member: Any) -> None:
     text = text_of(signed_in.get(done(member, wrong=frozenset(["none"])).get_absolute_url()))
-    assert "none wrong result wrong result" in text
+    assert "none wrong result" in text
     assert "2 of 4 runs gave a wrong result and have no times." in text
 
 
@@ -346,3 +355,33 @@ def test_recordings_are_part_of_what_reproduces_it(signed_in: Any, member: Any, 
 )
 def test_every_page_asks_to_sign_in(client: Any, page: str) -> None:
     assert client.get(page).status_code == 302
+
+
+# The comparison of its variants
+
+
+def test_the_variants_are_compared_with_the_first(signed_in: Any, member: Any) -> None:
+    """gate_up takes 1 to 1.4 and none 2 to 2.4 at 1×16, 3 to 3.4 and 4 to 4.4 at 4×64."""
+    text = text_of(signed_in.get(done(member, num_steps=60).get_absolute_url())).replace("\N{NO-BREAK SPACE}", " ")
+    assert "gate_up is fastest at every corner: none is ▲ 55% (" in text
+    assert "none ▲ 83% (" in text
+    assert "Change against gate_up with its 95% interval" in text
+    assert "One scale: the mean step of gate_up at that corner is 100%." in text
+
+
+def test_another_baseline_is_chosen_in_the_address(signed_in: Any, member: Any) -> None:
+    row = done(member, num_steps=60)
+    other = row.runs.order_by("position")[1].pk
+    text = text_of(signed_in.get(f"{row.get_absolute_url()}?base={other}")).replace("\N{NO-BREAK SPACE}", " ")
+    assert "gate_up is fastest at every corner: ▼ 36% (" in text
+    assert "none baseline" in text
+    assert "gate_up baseline" in text_of(signed_in.get(f"{row.get_absolute_url()}?base=no"))
+
+
+def test_its_runs_are_compared_further_with_one_click(signed_in: Any, member: Any) -> None:
+    row = done(member)
+    first, last = row.runs.order_by("position").first(), row.runs.order_by("position").last()
+    page = signed_in.get(row.get_absolute_url()).content.decode()
+    assert f'href="/compare/?runs={first.pk}-{last.pk}&amp;base={first.pk}"' in page
+    single = done(member, vary=None, conditions=[])
+    assert "stage by stage and step by step" not in text_of(signed_in.get(single.get_absolute_url()))

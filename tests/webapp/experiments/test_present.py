@@ -28,6 +28,17 @@ def test_a_scaled_number_carries_how_often_a_layer_stands_for_others() -> None:
     assert seen(measured(**every_layer), **every_layer)[0].mark == ""
 
 
+@pytest.mark.parametrize(("origin", "mark"), [("scaled", "×16"), ("modelled", "≈×16"), ("assumed", "?×16")])
+def test_a_modelled_network_marks_every_whole_time(origin: str, mark: str) -> None:
+    asked = make.experiment()
+    plan = [{"variant": run.variant, "condition": run.condition, "layer_scale": 16} for run in asked.runs()]
+    runs = [run.model_dump() | {"origins": {"step_us": origin}} for run in make.result(asked).runs]
+    found = present.matrix(plan, present.seen(plan, runs))
+    assert {cell.mark for _, cells in found.rows for cell in cells if cell} == {mark}
+    assert found.marks == ["×16"]
+    assert [sign for sign, _ in found.networks] == ([] if origin == "scaled" else [mark[0]])
+
+
 def test_a_matrix_has_a_place_for_what_is_not_measured_yet() -> None:
     plan = [queue.planned(run) for run in make.experiment().runs()]
     first = seen(measured())[:1]
@@ -164,3 +175,14 @@ def test_before_the_first_step_it_says_what_is_done_and_promises_no_end(
 def test_nothing_is_estimated_before_the_first_step_and_after_the_last(done: int, percent: int) -> None:
     progress = {"phase": "measure", "steps": {"done": done, "total": 50, "since": SINCE}}
     assert present.now(progress, AT) == present.Now(f"step {done} of 50", percent, None)
+
+
+def test_bars_of_several_corners_share_a_scale_where_the_baseline_is_measured() -> None:
+    """At 1×16 none takes 2.2 / 1.2 of gate_up, at 4×64 4.2 / 3.2."""
+    first, second = present.bars(seen(measured()), base="gate_up")
+    for bars, other in ((first, 2.2 / 1.2), (second, 4.2 / 3.2)):
+        assert (bars.config["options"]["unit"], bars.against) == ("percent", "gate_up")
+        wholes = [sum(one["data"][row] for one in bars.config["data"]["datasets"]) for row in (0, 1)]
+        assert wholes == pytest.approx([1, other], rel=1e-3)
+        assert bars.config["options"]["scales"]["x"]["max"] == 1.85
+    assert [bars.against for bars in present.bars(seen(measured())[:3], base="none")] == ["", ""]

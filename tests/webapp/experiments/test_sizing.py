@@ -7,9 +7,10 @@ from urllib.parse import parse_qs
 
 import pytest
 
+from bench_worker.planning import memory_needed
 from bench_worker.spec import Spec
-from tests.webapp.experiments import rows
-from webapp.experiments import machines
+from tests.webapp.experiments import make, rows
+from webapp.experiments import machines, memory
 from webapp.experiments.sizing import SizingForm, query_of
 
 pytestmark = pytest.mark.django_db
@@ -49,6 +50,21 @@ def test_deployment_and_measurement_are_answered_apart(signed_in: Any) -> None:
     assert "of 24.0 GB on AMD EPYC, 2 cores" in said
 
 
+def test_a_machine_with_a_gpu_keeps_no_kernels_of_its_cpu(signed_in: Any) -> None:
+    machines.register_this(rows.MACHINE, "default")
+    kept = SizingForm({}).answer()
+    gpu = {"name": "H100", "memory_bytes": 80e9}
+    machines.register_this(rows.MACHINE | {"fingerprint": "beef", "gpus": [gpu]}, "default")
+    none = SizingForm({}).answer()
+    assert kept
+    assert none
+    assert kept.measurement.fit.parts["kernels"] > 0 == none.measurement.fit.parts["kernels"]
+    asked = make.experiment()
+    there, here = (memory_needed(memory.conditions_of(asked), None, on_gpu=on_gpu).fit for on_gpu in (True, False))
+    assert memory.outlook(asked).measurement_bytes == there.total_bytes < here.total_bytes
+    memory.check(asked)
+
+
 def test_what_cannot_be_measured_yet_is_named(signed_in: Any) -> None:
     said = page(signed_in, "?quantization=fp8&tp=2")
     assert "This version can't measure it as it stands:" in said
@@ -66,6 +82,7 @@ def test_what_cannot_be_measured_yet_is_named(signed_in: Any) -> None:
         ("?prompt_tokens=1.5", "prompt_tokens", "1.5 is not"),
         ("?output_tokens=1,2", "output_tokens", "'1,2' is not"),
         ("?tp=3", "tp", "3 does not divide the 32 attention heads of qwen3-30b-a3b"),
+        ("?redundant_experts=-1", "redundant_experts", "-1 is not allowed"),
         ("?dtype=int4", "dtype", "'int4' is not"),
         ("?device=TPU", "device", "'TPU' is not"),
     ],
@@ -74,6 +91,19 @@ def test_a_refusal_stands_beside_its_field(signed_in: Any, query: str, field: st
     response = signed_in.get(CAPACITY + query)
     assert message in " ".join(response.context["form"].errors[field])
     assert "No answer: see what is marked above." in rows.text_of(response)
+
+
+def test_redundant_experts_squeeze_the_kv_cache(signed_in: Any) -> None:
+    # olmoe on one L40S: a request of 2,560 tokens takes 16 layers · 2 · 16 heads · 128 · 2 bytes each, 336 MB; 16 more
+    # copies of an expert in each of 16 layers 16 · 16 · 3 · 2048 · 1024 · 2 bytes, 3.22 GB: as much as 9 to 10 requests
+    query = "?model=olmoe-1b-7b&device=L40S&redundant_experts="
+    answers = [signed_in.get(f"{CAPACITY}{query}{copies}").context["answer"] for copies in (0, 16)]
+    assert answers[0].squeezed == 0
+    assert answers[1].squeezed in (9, 10)
+    most = [answer.deployment.max_concurrency for answer in answers]
+    assert most[0] - most[1] == answers[1].squeezed
+    assert f"{answers[1].squeezed} fewer than without redundant experts" in page(signed_in, f"{query}16")
+    assert "fewer than" not in page(signed_in, f"{query}0")
 
 
 def test_lengths_beyond_the_context_are_warned_of(signed_in: Any) -> None:

@@ -175,6 +175,14 @@ def test_the_page_shows_the_sweep_that_its_address_asks_for(signed_in: Any, memb
 
 
 @pytest.mark.django_db
+def test_stages_at_many_corners_are_folded(signed_in: Any, member: Any) -> None:
+    for conditions, folded in ((GRID[:4], False), (GRID[:5], True)):
+        page = signed_in.get(rows.done(member, conditions=conditions).get_absolute_url()).content.decode()
+        assert ('<details id="more-stages">' in page) == folded
+        assert page.count("<details") == page.count("</details>")
+
+
+@pytest.mark.django_db
 def test_a_sweep_fills_in_while_it_runs(signed_in: Any, member: Any) -> None:
     page = signed_in.get(rows.measuring(member, finished=4, conditions=GRID).get_absolute_url())
     assert "stands at its points; so far" in rows.text_of(page)

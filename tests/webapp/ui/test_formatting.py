@@ -114,3 +114,17 @@ def test_ago_counts_from_now():
 )  # fmt: skip
 def test_what_is_missing_is_a_dash(format_, missing):
     assert format_(missing) == "–"
+
+
+@pytest.mark.parametrize(
+    ("ratio", "low", "high", "text"),
+    [
+        (0.82, 0.81, 0.84, "16–19"),
+        (1.22, 1.2, 1.25, "20–25"),
+        (1.012, 0.997, 1.027, "−0.3–2.7"),
+        (0.988, 0.973, 1.003, "−0.3–2.7"),
+        (1.155, 1.151, 1.157, "15.1–15.7"),
+    ],
+)
+def test_an_interval_is_written_as_the_change_it_belongs_to(ratio: float, low: float, high: float, text: str) -> None:
+    assert formatting.within(ratio, low, high) == text

@@ -26,7 +26,7 @@ class QueueingCommand(BaseCommand):
         parser.add_argument("--wait", action="store_true", help="follow it to its end; exit 0 only if it is done")
         parser.add_argument("--out", type=Path, metavar="RESULT", help="wait, and write the result file here")
 
-    def queue(self, enqueue: Callable[[], Experiment], pool: str | None, wait: bool, out: Path | None) -> None:
+    def queue(self, enqueue: Callable[[], Experiment], pool: str | None, wait: bool, out: Path | None) -> Experiment:
         """``enqueue`` checks what is asked for, and raises `SpecError` or `DoesNotFit` for what can't be measured."""
         if pool is not None and pool not in (known := machines.pools()):
             sentence = f"--pool: {pool!r} is not one that a worker has served: {', '.join(known)}."
@@ -42,6 +42,7 @@ class QueueingCommand(BaseCommand):
         if wait or out is not None:
             self._follow(row)
             self._finish(row, out)
+        return row
 
     def _follow(self, row: Experiment) -> None:
         """Say on standard error what happens until the row has ended."""

@@ -13,7 +13,7 @@ from django.core.management.base import BaseCommand
 from django.urls import reverse
 
 from bench_worker.spec import parse_experiment
-from webapp.accounts.models import SignInLink, User
+from webapp.accounts.models import Role, SignInLink, User
 from webapp.experiments.models import Experiment
 from webapp.experiments.queue import enqueue
 
@@ -37,9 +37,9 @@ def first_user() -> User:
 
     A new ``admin`` has no password: it comes in by the link and may set one.
     """
-    known = User.objects.filter(is_superuser=True, is_active=True).order_by("pk").first()
+    known = User.objects.filter(role=Role.ADMIN, is_active=True).order_by("pk").first()
     if known is None:
-        rights = {"is_superuser": True, "is_staff": True, "is_active": True}
+        rights = {"role": Role.ADMIN, "is_active": True}
         unusable = {"password": make_password(None)}
         known, _ = User.objects.update_or_create(username="admin", defaults=rights, create_defaults=rights | unusable)
     return known

@@ -56,6 +56,12 @@ def histogram(bars: Sequence[pictures.Bar], label: str) -> SafeString:
 
 
 @register.simple_tag
+def sparkline(values: Sequence[float], marks: Sequence[int], label: str) -> SafeString:
+    """A sparkline, drawn by `webapp.ui.pictures`."""
+    return mark_safe(pictures.sparkline(values, marks, label))
+
+
+@register.simple_tag
 def stacked(pieces: Sequence[pictures.Piece], limit: float | None, label: str) -> SafeString:
     """A stacked bar, drawn by `webapp.ui.pictures`."""
     return mark_safe(pictures.stacked(pieces, limit, label))

@@ -1,0 +1,71 @@
+"""The answer of a comparison, in one sentence."""
+
+from __future__ import annotations
+
+from tests.webapp.experiments.measured import measured, of
+from webapp.experiments.compare import Measured
+from webapp.experiments.compare_headline import headline
+from webapp.experiments.compare_table import table
+
+
+def words(*runs: Measured) -> str | None:
+    found = of(*runs)
+    said = headline(table(found, found[0]))
+    return said and said.replace("\N{NO-BREAK SPACE}", " ")
+
+
+def at_both(variant: str, id: int, factor: float, there: float) -> list[Measured]:
+    return [measured(variant, factor, id=id), measured(variant, there, id=id + 10, condition=1)]
+
+
+def test_the_fastest_is_named_with_how_much_and_how_sure() -> None:
+    assert words(measured("a", id=1), measured("b", 0.82, id=2), measured("c", 0.9, id=3)) == (
+        "b is fastest at the one corner measured: ▼ 18% (18.0–18.0) against a."
+    )
+
+
+def test_over_several_corners_it_is_the_geometric_mean() -> None:
+    assert words(*at_both("a", 1, 1, 1), *at_both("b", 2, 0.8, 0.9)) == (
+        "b is fastest at every corner: ▼ 15% (15.1–15.2) against a (geometric mean)."
+    )
+    assert words(*at_both("a", 1, 1, 1), *at_both("b", 2, 0.8, 0.8), *at_both("c", 3, 0.7, 1.5)) == (
+        "b is fastest at 1 of 2 corners: ▼ 20% (20.0–20.0) against a (geometric mean)."
+    )
+    assert words(*at_both("a", 1, 1, 1), *at_both("b", 2, 0.8, 1.5), *at_both("c", 3, 2, 0.999)) == (
+        "b is fastest at 1 of 2 corners; over all corners it is ▲ 9.5% (9.5–9.6) against a (geometric mean)."
+    )
+
+
+def test_a_baseline_that_nobody_beats_is_the_answer() -> None:
+    assert words(measured("a", id=1), measured("b", 1.2, id=2)) == (
+        "a is fastest at the one corner measured: b is ▲ 20% (20.0–20.0) against a."
+    )
+    assert words(measured("a", id=1), measured("b", 1.2, id=2), measured("c", 1.3, id=3)) == (
+        "a is fastest at the one corner measured."
+    )
+
+
+def test_no_change_is_an_answer() -> None:
+    assert words(measured("a", id=1), measured("b", 1.001, id=2)) == (
+        "No significant change at the one corner measured: b takes as long as a."
+    )
+    assert words(*at_both("a", 1, 1, 1), *at_both("b", 2, 1.001, 1), *at_both("c", 3, 0.999, 1)) == (
+        "No significant change at every corner: all others take as long as a."
+    )
+
+
+def test_a_tie_is_called_one() -> None:
+    assert words(measured("a", id=1), measured("b", 0.9, id=2), measured("c", 0.9004, id=3)) == (
+        "No one is fastest alone: b and c are level at 1×16."
+    )
+
+
+def test_experts_that_are_not_the_models_own_are_said() -> None:
+    said = words(measured("a", id=1), measured("b", 0.5, id=2, overlap=0.25, spec={"routing.strategy": "soft"}))
+    assert said is not None
+    assert said.startswith("b (non-causal) is fastest")
+    assert said.endswith("Its experts differ from the model's own.")
+
+
+def test_too_few_steps_make_no_sentence() -> None:
+    assert words(measured("a", id=1, steps=5), measured("b", 0.5, id=2, steps=5)) is None

@@ -1,0 +1,24 @@
+"""Requests that a client may send again without their being done again."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+
+from webapp.experiments.models import Experiment
+
+
+class Once(models.Model):
+    """What came of a POST that carried an ``Idempotency-Key``; see `once`."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
+    key = models.CharField(max_length=200)
+    asked_hash = models.CharField(max_length=64, help_text="SHA-256 of the request's address and body.")
+    experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, null=True)
+    at = models.DateTimeField(auto_now_add=True, db_index=True)
+
+    class Meta:
+        constraints = (models.UniqueConstraint(fields=("user", "key"), name="once_a_key"),)
+
+    def __str__(self) -> str:
+        return self.key

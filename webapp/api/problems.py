@@ -1,0 +1,74 @@
+"""Errors as problem details (RFC 9457), with the sentences that the form and the command line use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.http import Http404
+from pydantic import BaseModel, Field, ValidationError
+from rest_framework.exceptions import APIException, AuthenticationFailed, NotAuthenticated
+from rest_framework.response import Response
+
+from bench_worker.errors import DoesNotFit, SpecError
+
+CONTENT_TYPE = "application/problem+json"
+
+
+class Fault(BaseModel):
+    """One value that is wrong. ``field``: its dotted name in the experiment, or the name of the parameter."""
+
+    field: str
+    message: str
+
+
+class Problem(BaseModel):
+    """Why a request was refused (RFC 9457)."""
+
+    type: str = "about:blank"
+    title: str = Field(description="The status in words.")
+    status: int
+    detail: str = Field(description="What is wrong, in one sentence.")
+    errors: list[Fault] = Field(default=[], description="Every value that is wrong.")
+
+
+class Refused(Exception):
+    """Values of the request that are not allowed, each as (field, message). Answered 422."""
+
+    def __init__(self, field: str, message: str, more: Sequence[tuple[str, str]] = ()) -> None:
+        super().__init__(f"{field}: {message}")
+        self.faults = [Fault(field=name, message=text) for name, text in [(field, message), *more]]
+
+
+def problem(status: int, detail: str, faults: Sequence[Fault] = ()) -> Response:
+    words = Problem(title=HTTPStatus(status).phrase, status=status, detail=detail, errors=list(faults))
+    return Response(words.model_dump(), status=status, content_type=CONTENT_TYPE)
+
+
+def answer(error: Exception, context: dict[str, Any]) -> Response | None:
+    """What REST framework answers to an exception of a view. None for a fault of our own, which goes on to be a 500."""
+    match error:
+        case SpecError():
+            faults = [Fault(field=one.field, message=one.message) for one in error.errors]
+            return problem(422, str(error), faults)
+        case DoesNotFit():
+            return problem(422, str(error), [Fault(field="experiment", message=str(error))])
+        case Refused():
+            return problem(422, str(error), error.faults)
+        case ValidationError():
+            faults = [
+                Fault(field=".".join(map(str, one["loc"])) or "body", message=one["msg"]) for one in error.errors()
+            ]
+            return problem(422, f"{faults[0].field}: {faults[0].message}", faults)
+        case Http404():
+            return problem(404, str(error) or "Nothing has this address.")
+        case PermissionDenied():
+            return problem(403, str(error))
+        case APIException():
+            response = problem(error.status_code, str(error.detail))
+            if isinstance(error, (NotAuthenticated, AuthenticationFailed)):
+                response["WWW-Authenticate"] = "Bearer"
+            return response
+    return None

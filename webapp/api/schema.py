@@ -1,0 +1,71 @@
+"""How the OpenAPI schema tells what the code does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.contrib.pydantic import PydanticExtension
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from drf_spectacular.plumbing import ResolvedComponent
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
+from pydantic.json_schema import models_json_schema
+
+from webapp.api.problems import CONTENT_TYPE, Problem
+
+POOL = OpenApiParameter("pool", str, description="Whose workers may take it; without it, the default pool.")
+LABELS = OpenApiParameter(
+    "label", str, many=True, description="A mark in the history, `key=value`; may be given 20 times."
+)
+KEY = OpenApiParameter(
+    "Idempotency-Key", str, OpenApiParameter.HEADER,
+    description="1 to 200 visible ASCII characters. The same request with the same key, within a day, is done once.",
+)  # fmt: skip
+CURSOR = OpenApiParameter("cursor", str, description="Of the page, from `next` or `previous`.")
+PAGE_SIZE = OpenApiParameter("page_size", int, description="At most 200; 50 without it.")
+
+_WHEN = {
+    401: "No token, or one that lets nobody in.",
+    403: "The token's scope or its user's role is not enough, or somebody else made it.",
+    404: "There is none, or the cursor is none.",
+    409: "Not in this state.",
+    422: "A value is not allowed; the problem names the field.",
+}
+
+
+def problems(*statuses: int) -> dict[Any, Any]:
+    """Responses of an operation for those statuses, and for those that any may have."""
+    return {
+        (status, CONTENT_TYPE): OpenApiResponse(Problem, description=_WHEN[status])
+        for status in sorted({401, 403, *statuses})
+    }
+
+
+class AskedExtension(PydanticExtension):
+    """Documents that the API takes: unlike those that it gives, what has a default may be left out."""
+
+    target_class = "bench_worker.spec.Experiment"
+    match_subclasses = False
+    priority = 1
+
+    def map_serializer(self, auto_schema: Any, direction: Any) -> Any:
+        template = "#/components/schemas/{model}"
+        _, document = models_json_schema([(self.target, "validation")], ref_template=template)
+        parts = document["$defs"]
+        own = parts.pop(self.target.__name__)
+        for name, part in parts.items():
+            component = ResolvedComponent(name=name, type=ResolvedComponent.SCHEMA, object=name, schema=part)
+            auto_schema.registry.register_on_missing(component)
+        return own
+
+
+class DescriptionExtension(AskedExtension):
+    target_class = "webapp.api.documents.Description"
+    priority = 1
+
+
+class BearerTokenScheme(OpenApiAuthenticationExtension):
+    target_class = "webapp.api.access.BearerToken"
+    name = "token"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
+        return {"type": "http", "scheme": "bearer", "description": "A token made at /tokens/."}

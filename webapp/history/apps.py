@@ -1,0 +1,13 @@
+from django.apps import AppConfig
+
+
+class HistoryConfig(AppConfig):
+    name = "webapp.history"
+    label = "history"
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        from webapp.experiments import attendant
+        from webapp.history import nights, series
+
+        attendant.DUTIES += [nights.queue_due, series.follow]

@@ -1,0 +1,185 @@
+"""What runs each night, what its numbers came to over time, and where they changed."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.conf import settings
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import Q
+from django.urls import reverse
+
+from webapp.experiments.models import Experiment, Run
+from webapp.history import timetable
+
+
+class CatchUp(models.TextChoices):
+    """What to do about a due time at which nothing could queue the run."""
+
+    SKIP = "skip", "skip it"
+    ONCE = "once", "run once, however many were missed"
+
+
+class Schedule(models.Model):
+    """An experiment that is queued again and again, at one time of day in UTC. See `nights`."""
+
+    title = models.CharField(max_length=200)
+    document = models.JSONField(help_text="The experiment file, as it was when the schedule was made.")
+    days = ArrayField(models.PositiveSmallIntegerField(), help_text="0 for Monday to 6 for Sunday.")
+    at = models.TimeField(help_text="UTC.")
+    pool = models.CharField(max_length=64)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="schedules")
+    is_on = models.BooleanField(default=True)
+    catch_up = models.CharField(max_length=4, choices=CatchUp.choices, default=CatchUp.SKIP)
+    hours = models.PositiveSmallIntegerField(default=6, help_text="A night that has not ended by then is told.")
+    since = models.DateTimeField(help_text="Due times before this don't count.")
+
+    class Meta:
+        ordering = ("title", "pk")
+        constraints = (
+            models.CheckConstraint(name="schedule_has_a_day", condition=Q(days__len__gt=0)),
+            models.CheckConstraint(name="schedule_catch_up_is_known", condition=Q(catch_up__in=CatchUp.values)),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.title}, {self.when}"
+
+    def get_absolute_url(self) -> str:
+        return f"{reverse('schedules:list')}#schedule-{self.pk}"
+
+    @property
+    def when(self) -> str:
+        return f"{timetable.in_words(self.days)} at {self.at:%H:%M} UTC"
+
+    def next_due(self, now: datetime) -> datetime:
+        return timetable.next_due(self.days, self.at, max(now, self.since))
+
+
+class Night(models.Model):
+    """One due time of a schedule: the experiment that was queued for it, or why there is none."""
+
+    schedule = models.ForeignKey(Schedule, on_delete=models.CASCADE, related_name="nights")
+    due_at = models.DateTimeField()
+    experiment = models.OneToOneField(Experiment, on_delete=models.SET_NULL, null=True, related_name="night")
+    left_out = models.TextField(blank=True, help_text="One sentence: why nothing was queued.")
+
+    class Meta:
+        ordering = ("-due_at",)
+        constraints = (
+            # two beats, two workers, a restart at the due minute: whoever comes second finds the night there
+            models.UniqueConstraint(fields=("schedule", "due_at"), name="night_once_for_each_due_time"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.schedule} on {self.due_at:%Y-%m-%d}"
+
+
+class Group(models.Model):
+    """Measurements that may be compared over time: one experiment, but for its title and what else varies, on one class
+    of machine. See `series`."""
+
+    fingerprint = models.CharField(max_length=16)
+    machine = models.CharField(max_length=200, help_text="A machine's name, which those of a class share.")
+    title = models.CharField(max_length=200, help_text="Of the latest experiment.")
+    analysed_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = (models.UniqueConstraint(fields=("fingerprint", "machine"), name="group_once"),)
+
+    def __str__(self) -> str:
+        return f"{self.title} on {self.machine}"
+
+
+class Record(models.Model):
+    """An experiment that ended, as a night of its group."""
+
+    group = models.ForeignKey(Group, on_delete=models.CASCADE, related_name="records")
+    experiment = models.OneToOneField(Experiment, on_delete=models.CASCADE, related_name="record")
+    at = models.DateTimeField(help_text="When it was due, or ended where no schedule asked for it.")
+
+    class Meta:
+        ordering = ("at", "pk")
+        indexes = (models.Index(fields=("group", "at"), name="record_of_group"),)
+
+    def __str__(self) -> str:
+        return f"{self.group} at {self.at:%Y-%m-%d %H:%M}"
+
+
+class Series(models.Model):
+    """One number of a group over time. What lists show is kept here, written by each analysis."""
+
+    group = models.ForeignKey(Group, on_delete=models.CASCADE, related_name="series")
+    variant = models.TextField()
+    condition = models.TextField()
+    metric = models.CharField(max_length=40, help_text="A key of `metrics.numbers`.")
+    recent = ArrayField(models.FloatField(), default=list, help_text="The latest values, the last one last.")
+    nights = models.PositiveIntegerField(default=0)
+    last_at = models.DateTimeField(null=True)
+    week = ArrayField(models.FloatField(), default=list, help_text="Ratio, low, high; see `trend.week_change`.")
+
+    class Meta:
+        ordering = ("group", "condition", "variant", "metric")
+        constraints = (models.UniqueConstraint(fields=("group", "variant", "condition", "metric"), name="series_once"),)
+
+    def __str__(self) -> str:
+        return f"{self.variant} at {self.condition}: {self.metric}"
+
+    def get_absolute_url(self) -> str:
+        return reverse("history:series", args=[self.pk])
+
+
+class Point(models.Model):
+    """One night of a series."""
+
+    series = models.ForeignKey(Series, on_delete=models.CASCADE, related_name="points")
+    record = models.ForeignKey(Record, on_delete=models.CASCADE, related_name="points")
+    run = models.ForeignKey(Run, on_delete=models.CASCADE)
+    value = models.FloatField()
+
+    class Meta:
+        constraints = (models.UniqueConstraint(fields=("series", "record"), name="point_once_a_night"),)
+
+    def __str__(self) -> str:
+        return f"{self.value:g}"
+
+
+class Triage(models.TextChoices):
+    """What the team says about a change."""
+
+    NEW = "new"
+    ACKNOWLEDGED = "acknowledged"
+    FIXED = "fixed"
+    EXPECTED = "expected"
+    NOISE = "noise"
+
+
+#: A change that a person closed: lists count its series as steady.
+CLOSED = (Triage.FIXED, Triage.EXPECTED, Triage.NOISE)
+
+
+class Change(models.Model):
+    """A series changed its level. Analyses find it anew each night; what a person said of it they leave alone."""
+
+    series = models.ForeignKey(Series, on_delete=models.CASCADE, related_name="changes")
+    first = models.ForeignKey(Record, on_delete=models.CASCADE, related_name="+", help_text="Of the new level.")
+    last_before = models.ForeignKey(Record, on_delete=models.CASCADE, related_name="+", help_text="Of the old level.")
+    ratio = models.FloatField(help_text="New level / old level.")
+    p_value = models.FloatField()
+    confirmed_at = models.DateTimeField(null=True, help_text="When a further night bore it out.")
+    told_at = models.DateTimeField(null=True, help_text="When a digest told it.")
+    state = models.CharField(max_length=12, choices=Triage.choices, default=Triage.NEW)
+    note = models.TextField(blank=True)
+    by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True)
+    decided_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ("-first__at", "pk")
+        constraints = (models.CheckConstraint(name="change_state_is_known", condition=Q(state__in=Triage.values)),)
+
+    def __str__(self) -> str:
+        return f"{self.series} since {self.first.at:%Y-%m-%d}"
+
+    @property
+    def is_slower(self) -> bool:
+        return self.ratio > 1

@@ -1,0 +1,184 @@
+"""From finished experiments to series and their changes. A group is analysed whenever it gets a night, and once a day.
+
+An experiment is part of the history if a schedule queued it or it has labels, so that one of a kind doesn't fill it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from webapp.experiments import attendant
+from webapp.experiments.models import Experiment, Kind, Run, State
+from webapp.history import metrics
+from webapp.history.detection import ChangePoint, change_points, confirmed, is_same_step
+from webapp.history.models import Change, Group, Point, Record, Series, Triage
+from webapp.history.trend import week_change
+
+#: Nights that an analysis looks at, and that a list draws.
+LOOKED_AT, DRAWN = 400, 60
+AGAIN_AFTER = timedelta(days=1)
+#: Fields of a change that an analysis writes, and those that say what a person decided.
+ANALYSED = ("first_id", "last_before_id", "ratio", "p_value", "confirmed_at")
+DECIDED = ("state", "note", "by_id", "decided_at")
+
+
+def follow(now: datetime | None = None) -> None:
+    """Take up what has ended since the last look, and analyse again what was not for a day, as experiments are deleted.
+    Safe to run twice at once."""
+    now = now or timezone.now()
+    ended = Experiment.objects.visible().filter(kind=Kind.EXPERIMENT, state=State.DONE, record=None)
+    wanted = ended.filter(Q(night__isnull=False) | ~Q(labels={})).order_by("finished_at", "pk")
+    for pk in wanted.values_list("pk", flat=True):
+        attendant.done(partial(take_up, pk, now))
+    for group in Group.objects.filter(analysed_at__lt=now - AGAIN_AFTER):
+        attendant.done(partial(analyse, group, now))
+
+
+def fingerprint(document: Mapping[str, Any]) -> str:
+    """A short hash of what is measured: base, corners, measure and which variable varies, but not its values, so that a
+    variant more begins no new history."""
+    vary = document["vary"]
+    measured = {name: document[name] for name in ("base", "conditions", "measure")}
+    text = json.dumps(measured | {"vary": vary and vary["field"]}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@transaction.atomic
+def take_up(pk: int, now: datetime) -> None:
+    """Write the experiment's numbers into its series, once, and analyse them."""
+    row = Experiment.objects.select_related("machine", "night").get(pk=pk)
+    assert row.machine
+    assert row.finished_at
+    night = getattr(row, "night", None)
+    group, _ = Group.objects.update_or_create(
+        fingerprint=fingerprint(row.document), machine=row.machine.name, defaults={"title": row.title}
+    )
+    at = night.due_at if night else row.finished_at
+    record, is_first = Record.objects.get_or_create(experiment=row, defaults={"group": group, "at": at})
+    if is_first:
+        _write_points(group, record)
+        analyse(group, now)
+
+
+def _write_points(group: Group, record: Record) -> None:
+    runs = Run.objects.filter(experiment=record.experiment, summary__isnull=False)
+    found = [
+        ((run.variant, run.condition, metric), run, value)
+        for run in runs.only("variant", "condition", "summary")
+        if run.summary
+        for metric, value in metrics.numbers(run.summary).items()
+    ]
+    wanted = [Series(group=group, variant=v, condition=c, metric=m) for (v, c, m), _, _ in found]
+    Series.objects.bulk_create(wanted, ignore_conflicts=True)
+    keys = {(one.variant, one.condition, one.metric): one for one in group.series.all()}
+    Point.objects.bulk_create(Point(series=keys[key], record=record, run=run, value=value) for key, run, value in found)
+
+
+@transaction.atomic
+def analyse(group: Group, now: datetime) -> None:
+    """Find the changes of all series of ``group`` anew, in a constant number of queries."""
+    Group.objects.select_for_update().get(pk=group.pk)  # one analysis at a time
+    records = list(group.records.filter(experiment__deleted_at=None).order_by("-at", "-pk")[:LOOKED_AT])[::-1]
+    place = {record.pk: index for index, record in enumerate(records)}
+    known = _by_series(Change.objects.filter(series__group=group).select_related("first", "series"))
+    points = Point.objects.filter(record__in=records).values_list("series", "record", "value")
+    by_series = groupby(sorted(points, key=lambda one: (one[0], place[one[1]])), key=lambda one: one[0])
+    values = {pk: [(record, value) for _, record, value in nights] for pk, nights in by_series}
+    rows, found = [], []
+    for row in group.series.all():
+        nights = values.get(row.pk, [])
+        _describe(row, nights, records, place)
+        rows.append(row)
+        found += _changes(row, nights, known.get(row.pk, []), place, now)
+    Series.objects.bulk_update(rows, ("recent", "nights", "last_at", "week"))
+    _keep(group, found, place)
+    Group.objects.filter(pk=group.pk).update(analysed_at=now)
+
+
+def _describe(
+    row: Series, nights: Sequence[tuple[int, float]], records: Sequence[Record], place: dict[int, int]
+) -> None:
+    values = [value for _, value in nights]
+    row.recent, row.nights, row.week = values[-DRAWN:], len(values), week_change(values)
+    row.last_at = records[place[nights[-1][0]]].at if nights else None
+
+
+def _changes(
+    row: Series, nights: Sequence[tuple[int, float]], known: Sequence[Change], place: dict[int, int], now: datetime
+) -> list[Change]:
+    """The changes of a series: those that are known with what is new of them, and new ones, not saved yet."""
+    values = [value for _, value in nights]
+    where = {record: index for index, (record, _) in enumerate(nights)}
+    tonight = change_points(values)
+    borne_out = confirmed(values, tonight, change_points(values[:-1]))
+    left = [change for change in known if change.first_id in where]
+    found = []
+    for point in tonight:
+        change = next((one for one in left if is_same_step(point, _point(one, where))), None)
+        if change is None:
+            change = Change(series=row, state=Triage.NEW)
+        else:
+            left.remove(change)
+        if change.state == Triage.NEW:
+            change.first_id, change.last_before_id = nights[point.index][0], nights[point.index - 1][0]
+        change.ratio, change.p_value = point.ratio, point.p_value
+        if point in borne_out and change.confirmed_at is None:
+            change.confirmed_at = now
+        found.append(change)
+    return found
+
+
+def _point(change: Change, where: Mapping[int, int]) -> ChangePoint:
+    return ChangePoint(where[change.first_id], change.ratio, change.p_value)
+
+
+def _keep(group: Group, found: Sequence[Change], place: Mapping[int, int]) -> None:
+    """Save them. What is found no longer goes, unless somebody was told of it or said something about it. A new one
+    that belongs to a step about which somebody decided takes that decision: nobody is asked twice."""
+    gone = Change.objects.filter(series__group=group, state=Triage.NEW, told_at=None)
+    gone.exclude(pk__in=[change.pk for change in found if change.pk]).delete()
+    decided = Change.objects.filter(series__group=group).exclude(state=Triage.NEW).values(*ANALYSED, *DECIDED)
+    earlier = [Change(**values) for values in decided]
+    new = [change for change in found if change.pk is None]
+    for change in new:
+        like = next((other for other in earlier if is_same_event(change, other, place)), None)
+        for name in DECIDED if like else ():
+            setattr(change, name, getattr(like, name))
+    Change.objects.bulk_create(new)
+    Change.objects.bulk_update([change for change in found if change not in new], ANALYSED)
+
+
+def is_same_event(one: Change, other: Change, place: Mapping[int, int]) -> bool:
+    """Whether changes of two series of a group come from the same cause: the same direction at nearly the same night.
+    ``place``: each record's among the nights."""
+    places = place.get(one.first_id), place.get(other.first_id)
+    if None in places:
+        return False
+    points = [ChangePoint(at, c.ratio, c.p_value) for at, c in zip(places, (one, other), strict=True)]  # type: ignore[arg-type]
+    return is_same_step(*points)
+
+
+def decide(change: Change, state: Triage, note: str, by: Any, now: datetime) -> int:
+    """Say what a change is, and with it every change of the same event that nobody decided about; how many."""
+    records = Record.objects.filter(group=change.series.group_id).values_list("pk", flat=True)
+    place = {pk: index for index, pk in enumerate(records)}
+    others = Change.objects.filter(series__group=change.series.group_id, state=Triage.NEW).exclude(pk=change.pk)
+    same = [other.pk for other in others if is_same_event(change, other, place)]
+    return Change.objects.filter(pk__in=[change.pk, *same]).update(state=state, note=note, by=by, decided_at=now)
+
+
+def _by_series(changes: Any) -> dict[int, list[Change]]:
+    found: dict[int, list[Change]] = {}
+    for change in changes:
+        found.setdefault(change.series_id, []).append(change)
+    return found
