@@ -26,8 +26,10 @@ IDLE, ASSIGNMENTS = "idle_us", "assignments"
 BYTES = {domain: f"bytes.{domain}" for domain in DOMAINS}
 #: Read whole, of every rank. Of the stages only the chosen step is read: there are too many.
 WHOLE = (IDLE, ASSIGNMENTS, *BYTES.values())
-#: A MoE layer and, where it was measured, the attention before it.
-STAGES = ("attention", *LAYER_STAGES)
+#: What is done once a step, around the layers.
+OTHER = "other"
+#: A MoE layer and, where it was measured, the attention before it, and its part of what is done once a step.
+STAGES = ("attention", *LAYER_STAGES, OTHER)
 #: The table of more ranks than this is folded, and the matrix has one of the nodes instead.
 TABLED = 16
 DOMAIN_WORDS = {"local": "on the rank itself", "intra_node": "inside the node", "inter_node": "between nodes"}

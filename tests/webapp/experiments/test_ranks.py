@@ -49,8 +49,8 @@ def test_the_rank_that_waits_least_is_the_one_that_the_others_wait_for() -> None
     found = section(measured())
     words = "The others wait for rank 3: 200 µs of a layer's 435 µs in the mean; rank 0 longest, 300 µs."
     assert plain(found.waiting) == words
-    assert found.stages == ["attention", "route", "permute", "dispatch", "experts", "combine"]
-    assert found.rows[1].stages_us == [10, 10, 10, 5, 200, 10]
+    assert found.stages == ["attention", "route", "permute", "dispatch", "experts", "combine", "other"]
+    assert found.rows[1].stages_us == [10, 10, 10, 5, 200, 10, 10]
     assert [row.idle_us for row in found.rows] == [300, 200, 100, 0]
 
 
@@ -187,10 +187,21 @@ def test_the_page_of_a_run_on_several_ranks_has_all_of_it(signed_in: Any, member
     assert "Measured compute, modelled network. Nodes of 8 H200" in read
     assert "4 ranks on 2 nodes" in read
     assert "Who waits for whom step 2, one layer" in read
-    assert "of a layer's 447 µs in the mean" in plain(read)  # attention 10, the layer 437
+    assert "of a layer's 457 µs in the mean" in plain(read)  # attention 10, the layer 437, other 10
     assert "4 redundant experts" in read
     assert "on each rank" in read
     assert "between nodes" in read
+
+
+@pytest.mark.django_db
+def test_the_bars_of_all_ranks_end_together(member: Any) -> None:
+    """What is done once a step is shared out among the executed layers."""
+    run = rows.on_ranks(member, NODES).runs.first()
+    run.scale["executed_layers"] = 4
+    run.save()
+    found = page.detail(run.experiment, page.Shown(step="0"))["ranks"]
+    assert found.rows[0].stages_us[-1] == 2.5
+    assert {sum(row.stages_us) + row.idle_us for row in found.rows} == {100 * 4 + 35 + 10 + 2.5}
 
 
 @pytest.mark.django_db
