@@ -53,6 +53,23 @@ def labels_are_labels(app_configs: Sequence[AppConfig] | None, **kwargs: Any) ->
     return []
 
 
+@register("moescope")
+def alerts_can_be_sent(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    from webapp.history.webhooks import Refused, checked  # a room, which this file stands above
+
+    found: list[CheckMessage] = []
+    for place, url in enumerate(settings.MOESCOPE_ALERT_WEBHOOKS, start=1):  # the address itself is a secret
+        try:
+            checked(url, settings.MOESCOPE_ALERT_HOSTS)
+        except Refused as refused:
+            hint = "List its host: MOESCOPE_ALERT_HOSTS=hooks.example.org,hooks.slack.com"
+            found.append(Error(f"MOESCOPE_ALERT_WEBHOOKS, number {place}: {refused}", hint=hint, id="moescope.E009"))
+    if settings.MOESCOPE_ALERT_MAIL and not settings.EMAIL_URL:
+        hint = "Name one: EMAIL_URL=smtp://user:password@host:587?tls=True"
+        found.append(Error("MOESCOPE_ALERT_MAIL needs a mail server.", hint=hint, id="moescope.E010"))
+    return found
+
+
 @register(SERVING, deploy=True)
 def key_is_kept(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     if not settings.SECRET_KEY.startswith(settings.PASSING_KEY):

@@ -137,6 +137,13 @@ EMAIL_URL = env.str("EMAIL_URL", default="").strip()
 if EMAIL_URL:
     globals().update(env.email_url_config(EMAIL_URL))
 EMAIL_TIMEOUT = 10
+#: Who is told that something became slower: e-mail addresses, and webhooks (``https://…``; ``slack+https://…`` for
+#: Slack and its like), whose hosts must be listed.
+MOESCOPE_ALERT_MAIL = env.list("MOESCOPE_ALERT_MAIL", default=[])
+MOESCOPE_ALERT_WEBHOOKS = env.list("MOESCOPE_ALERT_WEBHOOKS", default=[])
+MOESCOPE_ALERT_HOSTS = env.list("MOESCOPE_ALERT_HOSTS", default=[])
+#: How browsers come here, for links in what is sent.
+MOESCOPE_URL = env.str("MOESCOPE_URL", default="http://127.0.0.1:8000").rstrip("/")
 DEFAULT_FROM_EMAIL = env.str("MOESCOPE_MAIL_FROM", default="moescope@localhost")
 
 LANGUAGE_CODE = "en"

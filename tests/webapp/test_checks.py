@@ -92,3 +92,17 @@ def test_labels_that_are_none_are_refused(settings):
     (message,) = checks.labels_are_labels(None)
     assert message.id == "moescope.E008"
     assert message.msg.startswith("MOESCOPE_LABELS: 'image' is no key=value")
+
+
+def test_alerts_that_can_never_be_sent_are_refused_at_the_start(settings):
+    assert checks.alerts_can_be_sent(None) == []
+    settings.MOESCOPE_ALERT_HOSTS = ["hooks.example.org", "10.0.0.1"]
+    settings.MOESCOPE_ALERT_WEBHOOKS = ["https://hooks.example.org/a", "https://10.0.0.1/b", "https://x.org/secret"]
+    settings.MOESCOPE_ALERT_MAIL, settings.EMAIL_URL = ["team@example.org"], ""
+    found = checks.alerts_can_be_sent(None)
+    assert [(message.id, message.msg) for message in found] == [
+        ("moescope.E009", "MOESCOPE_ALERT_WEBHOOKS, number 2: 10.0.0.1 is a private address."),
+        ("moescope.E009", "MOESCOPE_ALERT_WEBHOOKS, number 3: x.org is not one of MOESCOPE_ALERT_HOSTS: "
+                          "10.0.0.1, hooks.example.org."),
+        ("moescope.E010", "MOESCOPE_ALERT_MAIL needs a mail server."),
+    ]  # fmt: skip

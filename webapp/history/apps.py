@@ -8,6 +8,6 @@ class HistoryConfig(AppConfig):
 
     def ready(self) -> None:
         from webapp.experiments import attendant
-        from webapp.history import nights, series
+        from webapp.history import alerts, nights, series
 
-        attendant.DUTIES += [nights.queue_due, series.follow]
+        attendant.DUTIES += [nights.queue_due, series.follow, alerts.look]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
@@ -183,3 +184,42 @@ class Change(models.Model):
     @property
     def is_slower(self) -> bool:
         return self.ratio > 1
+
+
+class Digest(models.Model):
+    """What the team is told of one night of a group, in one message."""
+
+    group = models.ForeignKey(Group, on_delete=models.CASCADE, related_name="digests")
+    night = models.DateField(help_text="On which it was confirmed.")
+    subject = models.CharField(max_length=300)
+    text = models.TextField()
+    facts = models.JSONField(help_text="The same for programs.")
+
+    class Meta:
+        constraints = (models.UniqueConstraint(fields=("group", "night"), name="digest_once_a_night"),)
+
+    def __str__(self) -> str:
+        return self.subject
+
+
+class Delivery(models.Model):
+    """A digest on its way to one e-mail address or webhook, until it is there."""
+
+    digest = models.ForeignKey(Digest, on_delete=models.CASCADE, related_name="deliveries")
+    channel = models.CharField(max_length=500, help_text="An e-mail address, or a webhook as the settings name it.")
+    tries = models.PositiveSmallIntegerField(default=0)
+    next_try_at = models.DateTimeField()
+    sent_at = models.DateTimeField(null=True)
+    failure = models.TextField(blank=True, help_text="One sentence: why the last try failed.")
+
+    class Meta:
+        constraints = (models.UniqueConstraint(fields=("digest", "channel"), name="delivery_once_a_channel"),)
+        indexes = (models.Index(fields=("next_try_at",), condition=Q(sent_at=None), name="delivery_due"),)
+
+    def __str__(self) -> str:
+        return f"{self.digest} to {self.shown}"
+
+    @property
+    def shown(self) -> str:
+        """Without the path of a webhook, which is a secret."""
+        return urlsplit(self.channel).hostname or self.channel

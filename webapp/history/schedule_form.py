@@ -32,7 +32,7 @@ class ScheduleForm(forms.Form):
         label="Days",
         coerce=int,
         choices=list(enumerate(DAYS)),
-        initial=range(7),
+        initial=list(range(7)),
         widget=forms.CheckboxSelectMultiple,
         error_messages={"required": "Tick at least one day."},
     )

@@ -10,8 +10,8 @@ from django.core.paginator import Page, Paginator
 from django.db.models import Count, F
 from django.db.models.fields.json import KeyTransform
 
-from webapp.history import metrics, series_chart
-from webapp.history.models import CLOSED, Change, Point, Series, Triage
+from webapp.history import metrics, series_chart, versions
+from webapp.history.models import CLOSED, Change, Delivery, Point, Series, Triage
 from webapp.history.series import DRAWN
 from webapp.history.trend import usual_range
 from webapp.ui.formatting import change as change_in_words
@@ -75,6 +75,15 @@ def interval(week: Sequence[float]) -> str:
     return f"{ratio} against the week before, 95% interval {low} to {high}".replace("-", "−")
 
 
+def headline() -> dict[str, Any]:
+    """For home: how many series are steady, and which one became slower most, by event, of those that are confirmed."""
+    slower = Change.objects.exclude(state__in=CLOSED).filter(ratio__gt=1, confirmed_at__isnull=False)
+    lines = [Line(change.series, change, []) for change in slower.select_related("series__group", "first")]
+    lines.sort(key=lambda line: (not line.series.metric.startswith(metrics.STAGE), -line.change.ratio))  # type: ignore[union-attr]
+    num_series = Series.objects.filter(nights__gte=LEAST_NIGHTS).count()
+    return {"num_steady": num_series - len({line.series.pk for line in lines}), "slower": lines}
+
+
 def overview(page: str | None) -> dict[str, Any]:
     """Changed series, the latest and largest first; steady ones only as ``page`` asks for them."""
     shown = Series.objects.filter(nights__gte=LEAST_NIGHTS).select_related("group")
@@ -90,6 +99,7 @@ def overview(page: str | None) -> dict[str, Any]:
         "changed": [line._replace(marks=places.get(pk, [])) for pk, line in changed.items()],
         "num_slower": sum(line.change is not None and line.change.is_slower for line in changed.values()),
         "num_steady": steady.count(),
+        "undelivered": Delivery.objects.filter(sent_at=None, tries__gt=0).select_related("digest"),
         "steady": None if page is None else _steady(steady, page),
     }
 
@@ -155,15 +165,15 @@ def _nights(series: Series) -> list[Night]:
     points = (
         Point.objects.filter(series=series, record__experiment__deleted_at=None)
         .order_by("-record__at", "-record")
-        .annotate(commit=KeyTransform("commit", environment), versions=KeyTransform("versions", environment))
+        .annotate(commit=KeyTransform("commit", environment), software=KeyTransform("versions", environment))
         .values_list(
-            "record__at", "value", "run", "record__experiment", "record__experiment__labels", "commit", "versions"
+            "record__at", "value", "run", "record__experiment", "record__experiment__labels", "commit", "software"
         )[:SHOWN]
     )
     nights: list[Night] = []
-    for at, value, run, experiment, labels, commit, versions in reversed(list(points)):
-        known = dict(versions or {}) | ({"commit": commit} if commit else {}) | labels
-        before = nights[-1].versions if nights else known
-        new = {key: word for key, word in known.items() if before.get(key) != word}
-        nights.append(Night(at, value, run, experiment, known, new))
+    for at, value, run, experiment, labels, commit, software in reversed(list(points)):
+        told = versions.known(labels, commit, software)
+        differs = versions.differences(nights[-1].versions, told) if nights else {}
+        new = {name: after for name, (_, after) in differs.items()}
+        nights.append(Night(at, value, run, experiment, told, new))
     return nights

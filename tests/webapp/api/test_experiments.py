@@ -79,6 +79,14 @@ def test_a_pool_is_named_or_refused(api: Client) -> None:
     assert problem["errors"] == [{"field": "pool", "message": "'gpus' is not one of default, gpu (did you mean gpu?)"}]
 
 
+def test_labels_are_kept_or_refused(api: Client) -> None:
+    send(api, make.document(), "?label=image%3D2&label=site%3Dlab")
+    assert Experiment.objects.get().labels == {"image": "2", "site": "lab"}
+    response = send(api, make.document(), "?label=image")
+    assert response.status_code == 422
+    assert response.json()["errors"][0]["field"] == "label"
+
+
 # Once
 
 

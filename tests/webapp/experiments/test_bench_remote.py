@@ -99,6 +99,15 @@ def test_it_queues_the_file_and_prints_the_number(script: Script, server: str, f
     assert headers["Authorization"] == f"Bearer {TOKEN}"
 
 
+def test_labels_of_the_command_and_its_environment_are_sent(
+    script: Script, server: str, file: Path, settings: Any
+) -> None:
+    settings.MOESCOPE_LABELS = ["site=lab"]
+    script.answers = [(201, state("queued"))]
+    bench(file, server, "--label", "image=2 a")
+    assert script.asked[0][1] == "/api/v1/experiments/?label=site%3Dlab&label=image%3D2+a"
+
+
 def test_it_says_how_far_it_is_and_writes_what_came_out(
     script: Script,
     server: str,

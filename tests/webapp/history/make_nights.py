@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tests.webapp.experiments import make, rows
+from webapp.experiments.models import Experiment
 from webapp.history import series
 from webapp.history.models import Night, Schedule
 
@@ -40,7 +41,13 @@ def night(planned: Schedule, due_at: datetime, seed: int = 0, **slower: float) -
     """A night that ended well: numbers of `make.result` with 1% of noise, each metric of ``slower`` times its factor
     (``stage_experts`` for a stage's own name), not yet part of the history."""
     row = rows.done(planned.owner, **SMALL)
-    random = np.random.default_rng([seed, int(due_at.timestamp())])
+    disturb(row, [seed, int(due_at.timestamp())], **slower)
+    return Night.objects.create(schedule=planned, due_at=due_at, experiment=row)
+
+
+def disturb(row: Experiment, seed: list[int], **slower: float) -> None:
+    """Give the numbers of a finished experiment 1% of noise, and each metric of ``slower`` its factor."""
+    random = np.random.default_rng(seed)
     for run in row.runs.exclude(summary=None):
         for metric in ("step_us", "ttft_ms", "tpot_ms"):
             if run.summary[metric]:
@@ -48,7 +55,6 @@ def night(planned: Schedule, due_at: datetime, seed: int = 0, **slower: float) -
         for stage in run.summary["stage_us"]:
             run.summary["stage_us"][stage] *= slower.get(f"stage_{stage}", 1) * random.lognormal(0, 0.01)
         run.save()
-    return Night.objects.create(schedule=planned, due_at=due_at, experiment=row)
 
 
 def day(number: int) -> datetime:

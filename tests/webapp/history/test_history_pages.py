@@ -63,7 +63,9 @@ def test_what_changed_comes_first_with_direction_size_and_night(signed_in: Any, 
 def test_lists_take_a_constant_number_of_queries(
     signed_in: Any, slowed: Series, django_assert_num_queries: Any
 ) -> None:
-    with django_assert_num_queries(7):  # session, user; changes, their places, steady ones counted, counted again, page
+    with django_assert_num_queries(
+        8
+    ):  # session, user; changes, places, steady counted, alerts, steady counted again, page
         signed_in.get("/history/?steady=1")
 
 

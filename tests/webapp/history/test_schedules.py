@@ -47,6 +47,11 @@ def test_a_schedule_copies_the_experiment_and_counts_from_now(signed_in: Any, me
     assert "Nightly Mon to Fri at 02:30 UTC" in text_of(signed_in.get("/schedules/"))
 
 
+def test_every_day_is_proposed(signed_in: Any, member: Any) -> None:
+    put(member)
+    assert signed_in.get("/schedules/new/").text.count(" checked") == 7
+
+
 def test_the_form_proposes_the_experiment_that_it_was_called_for(signed_in: Any, member: Any) -> None:
     wanted = put(member)
     put(member)

@@ -7,7 +7,7 @@ from typing import Any
 from django import template
 from django.utils import timezone
 
-from webapp.history import watchdog
+from webapp.history import series_page, watchdog
 
 register = template.Library()
 
@@ -16,7 +16,7 @@ register = template.Library()
 def last_night() -> dict[str, Any]:
     """One line: how the latest nights went, and what is wrong with them."""
     lines = watchdog.lines(timezone.now())
-    return {
+    return (series_page.headline() if lines else {}) | {
         "num_schedules": sum(line.schedule.is_on for line in lines),
         "troubled": [line for line in lines if line.concerns],
     }
