@@ -59,7 +59,7 @@ class CountingVariant(VariantBase):
     def row_bytes(self) -> int:
         return self.network.model.hidden * self.network.dtype.itemsize
 
-    def whole_us(self, inputs: StepInput) -> None:
+    def whole(self, inputs: StepInput) -> None:
         """Nothing was timed."""
 
     def run(self, inputs: StepInput) -> ParallelStep:

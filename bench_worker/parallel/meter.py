@@ -19,10 +19,10 @@ def measure(
 ) -> None:
     """One step and, on one in `WHOLE_CLOCK_EVERY`, once more as a whole; which of the two comes first alternates."""
     turn, rest = divmod(index, WHOLE_CLOCK_EVERY)
-    whole_us = variant.whole_us(inputs) if rest == 0 and turn % 2 else None
+    whole = variant.whole(inputs) if rest == 0 and turn % 2 else None
     step = variant.run(inputs)
     if rest == 0 and not turn % 2:
-        whole_us = variant.whole_us(inputs)
+        whole = variant.whole(inputs)
     sent = step.rows.sum(axis=0) * variant.row_bytes
     record.add(
         StepRecord(
@@ -34,7 +34,7 @@ def measure(
             rows=int(step.computed.sum()),
             moved_bytes=2 * int(sent.sum()),
             times_us=step.timeline.of_slowest(),
-            whole_us=whole_us,
+            whole_us=None if whole is None else whole.layers_us(step.timeline.slowest),
             work=step.work[step.timeline.slowest] if step.work else {},
             ranks=RankStep(
                 load=step.rows.sum(axis=1),

@@ -23,15 +23,26 @@ __all__ = ["ParallelStep", "bytes_by_domain", "together"]
 @dataclass(frozen=True)
 class ParallelStep:
     """``rows`` int64 [L, R, R] from the rank of the row to that of the column; ``computed`` int64 [R] rows on each
-    rank, padding included, over all layers; ``work`` of each rank's experts, where they ran.
-    ``whole_us``: the layers timed as one piece, where that was done."""
+    rank, padding included, over all layers; ``work`` of each rank's experts, where they ran."""
 
     rows: np.ndarray
     computed: np.ndarray
     outcome: Outcome
     timeline: Timeline
     work: list[dict[str, Work]] = field(default_factory=list)
-    whole_us: float | None = None
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A step timed as one piece: from the first rank's start to the last one's end, and what each of [R] spent around
+    its MoE layers."""
+
+    span_us: float
+    around_us: np.ndarray
+
+    def layers_us(self, rank: int) -> float:
+        """What is left for the MoE layers, waiting included, on ``rank``."""
+        return self.span_us - float(self.around_us[rank])
 
 
 def bytes_by_domain(sent: np.ndarray, nodes: np.ndarray) -> dict[Domain, np.ndarray]:

@@ -5,7 +5,6 @@ Shapes: ``L`` executed layers, ``T`` tokens of a step, ``R`` ranks, ``P`` physic
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -14,36 +13,32 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bench_worker import reference
-from bench_worker.capacity import CHECK_TOKENS
 from bench_worker.errors import Unavailable
 from bench_worker.kernels import registry
 from bench_worker.kernels.base import ExpertBackend
 from bench_worker.kernels.permute import RowBuffer
 from bench_worker.network import Network
 from bench_worker.outcome import Outcome
+from bench_worker.parallel.check import check
 from bench_worker.parallel.exchange import Exchange
 from bench_worker.parallel.fitted import Fitted
 from bench_worker.parallel.layout import Layout
 from bench_worker.parallel.rank_around import RankAround, part_of
 from bench_worker.parallel.rank_layer import RankLayer
 from bench_worker.parallel.replicas import Replicas
-from bench_worker.parallel.step import ParallelStep, together
-from bench_worker.parallel.timeline import Timeline, measured, modelled
+from bench_worker.parallel.step import ParallelStep, Whole, together
+from bench_worker.parallel.timeline import NO_STAGE, Timeline, measured, modelled
 from bench_worker.parallel.topology import Topology
 from bench_worker.result import Check
 from bench_worker.roofline import Work, layer_work
 from bench_worker.routing import Assignments, SoftSlots
-from bench_worker.routing.reference import Wrong, expected
 from bench_worker.scaling import UNTIMED, top
 from bench_worker.spec import Spec
-from bench_worker.stages import LAYER, Clock, HostClock, NoClock, StageClock, WholeHostClock
+from bench_worker.stages import LAYER, Clock, HostClock, StageClock, WholeHostClock
 from bench_worker.step_input import StepInput
-from bench_worker.step_layout import StepLayout, one_token_each
+from bench_worker.step_layout import StepLayout
 from bench_worker.tally import tally
-from bench_worker.variant import COMPARED_TOKENS, TOLERANCES
 from bench_worker.variant_base import VariantBase
-from bench_worker.weights import Weights
 
 
 class LayerPass(NamedTuple):
@@ -147,6 +142,12 @@ class ParallelVariant(VariantBase):
         """Make what a step of ``tokens`` needs for its selection."""
         self.router.prepare(tokens, self.network.device)
 
+    def poison(self) -> None:
+        """Fill all buffers with NaN, so that a row nobody wrote shows in the result."""
+        self.exchange.poison()
+        for buffer in self._buffers:
+            buffer.poison()
+
     def split(self, inputs: StepInput) -> list[RankInput]:
         """Each executed rank's own tokens."""
         device, rows = self.network.device, rows_of_ranks(self.layout, inputs.layout)
@@ -238,18 +239,20 @@ class ParallelVariant(VariantBase):
             one.end(clock)
         return passes
 
-    def whole_us(self, inputs: StepInput) -> float | None:
-        """The same layers under the outer marks alone, from the first rank's start to the last one's end; None where
-        ranks run one after the other, whose layer has no time as a whole."""
+    def whole(self, inputs: StepInput) -> Whole | None:
+        """The same step under the outer marks alone; None where ranks run one after the other, whose layers have no
+        time as a whole."""
         if self.topology is not None:
             return None
         given, clock = self.split(inputs), WholeHostClock(self.network.device, self._sign)
         self.exchange.meet()
         clock.begin()
         self._step(inputs, given, [clock])
-        start = clock.start_us - self.exchange.clock_offset_us
-        spans = self.exchange.gather([(start, start + sum(us for _, us in clock.spans()))])
-        return max(end for _, end in spans) - min(begin for begin, _ in spans)
+        start, spans = clock.start_us - self.exchange.clock_offset_us, clock.spans()
+        around = sum(us for name, us in spans if name not in NO_STAGE)
+        told = self.exchange.gather([(start, start + sum(us for _, us in spans), around)])
+        span_us = max(end for _, end, _ in told) - min(begin for begin, _, _ in told)
+        return Whole(span_us, np.array([outer for _, _, outer in told]))
 
     def _report(self, place: int, given: RankInput, passes: list[LayerPass]) -> RankReport:
         clock, num_ranks = self._clocks[place], self.layout.num_ranks
@@ -283,42 +286,8 @@ class ParallelVariant(VariantBase):
         return modelled(names, spans_us, transfers_us(self.topology, self.layout, rows * self.row_bytes))
 
     def check(self) -> Check:
-        """The first layer against the float64 reference of each rank's own tokens, with the buffers poisoned first."""
-        model, network = self.network.model, self.network
-        weights, device = Weights(network.dtype, network.device, seed=1), network.device
-        hidden = weights.noise(CHECK_TOKENS, model.hidden)
-        scores = Weights(torch.float32, device, seed=2).noise(CHECK_TOKENS, model.experts)
-        token_ids = torch.arange(CHECK_TOKENS, device=device) % model.vocab
-        self.reserve(CHECK_TOKENS)
-        inputs = StepInput(one_token_each(CHECK_TOKENS, device), token_ids, hidden, [scores] * len(self.layers))
-        given = self.split(inputs)
-        for poisoned in (True, False):  # a first pass makes the buffers as large as they get
-            done = self.forward(0, given, [NoClock() for _ in given])
-            if poisoned:
-                self.exchange.poison()
-                for buffer in self._buffers:
-                    buffer.poison()
-        each = max(1, COMPARED_TOKENS // self.layout.num_ranks)
-        parts = zip(given, done.outputs, done.routed, strict=True)
-        errors = self.exchange.gather([self._error(own, output, routed, each) for own, output, routed in parts])
-        return Check(
-            rel_error=max(errors), tolerance=TOLERANCES[self.spec.kernels.dtype], tokens=each * self.layout.num_ranks
-        )
-
-    def _error(self, given: RankInput, output: Tensor, routed: Assignments | SoftSlots, tokens: int) -> float:
-        """The worst relative error of the first ``tokens`` of one rank."""
-        compared = list(range(min(tokens, len(given.hidden))))
-        if not compared:
-            return 0.0
-        try:
-            choices = expected(self.router, given.scores[0], given.token_ids, routed)
-        except Wrong:
-            return math.inf
-        model = self.network.model
-        correct = reference.layer(
-            given.hidden, self.network.layers[0], choices, model.expert_activation, model.weight_on_input, compared
-        )
-        return reference.relative_error(output[compared], correct)
+        """The first layer against the float64 reference of each rank's own tokens."""
+        return check(self)
 
 
 def rows_of_ranks(layout: Layout, step: StepLayout) -> list[np.ndarray]:
