@@ -34,7 +34,7 @@ def test_the_interval_is_that_of_welchs_test(values: list[float]) -> None:
 
 
 def test_equal_nights_have_no_doubt_and_few_nights_no_answer() -> None:
-    assert week_change([5.0] * 14) == [1.0, 1.0, 1.0]
+    assert week_change([5.0] * 14) == pytest.approx([1.0, 1.0, 1.0])
     assert week_change([5.0] * 10) == []
 
 
