@@ -226,7 +226,7 @@ class Bench:
         model = self.variants[planned.variant].network.model
         fit: dict[FitKind, capacity.Fit] = {
             "deployment": capacity.fit(planned.spec, None, tokens_per_sequence=condition.longest),
-            "measurement": condition.fit(planned.spec, self.available),
+            "measurement": condition.fit(planned.spec, self.available, on_gpu=self.device.type == "cuda"),
         }
         single = isinstance(self.variants[planned.variant], Variant)  # the work of a stage is known for one rank only
         kept = self.ceilings.get(planned.spec.kernels.threads or self.threads) if single else None

@@ -158,11 +158,11 @@ def fit_measurement(
     if not on_gpu:
         kernels = kept_kernels_bytes(spec, model, tokens, steps=steps, tokens_per_sequence=tokens_per_sequence)
     rows, selection = _routed(spec, model, tokens)
+    processes = layout.tp * layout.dp if spec.parallel.mode == "distributed" else 1
     if spec.parallel.count_only:
         rows = 0
     exchanged = 0 if spec.parallel.mode == "single" else 3 * model.hidden
     buffers = tokens * model.hidden + rows * (2 * model.hidden + 3 * model.expert_intermediate + exchanged)
-    processes = layout.tp * layout.dp if spec.parallel.mode == "distributed" else 1
     caches, state = 0, 0
     if spec.kernels.attention:
         weights |= {
@@ -177,6 +177,8 @@ def fit_measurement(
             buffers += tokens_per_sequence * model.attention.expanded_values
         caches = layers * sum(kind != "linear" for kind in kinds)
         state = layers * _state_bytes(model, size)
+    weights = {part: processes * count for part, count in weights.items()}  # each process holds all but its experts
+    caches, state = processes * caches, processes * state
     kv_token = caches * model.attention.kv_values() * size
     return _fit(
         spec,

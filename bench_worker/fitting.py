@@ -14,14 +14,17 @@ from bench_worker.spec import PlannedRun
 __all__ = ["as_text", "document"]
 
 
-def document(conditions: list[Condition], available: int, device: Device | None, refused: str | None) -> dict[str, Any]:
+def document(
+    conditions: list[Condition], available: int, device: Device | None, refused: str | None, *, on_gpu: bool = False
+) -> dict[str, Any]:
     """What ``fit --json`` prints: ``deployment`` and ``measurement`` of the run that needs most, then of all ``runs``.
 
-    The measurement is held against ``available`` bytes, the deployment against those of ``device`` or, without one,
-    against the same. ``refused`` is what ``run`` would say; ``warnings`` hold for the experiment as a whole.
+    The measurement is held against ``available`` bytes, a GPU's where it is ``on_gpu``; the deployment against those of
+    ``device`` or, without one, against the same. ``refused`` is what ``run`` would say; ``warnings`` hold for the
+    experiment as a whole.
     """
     device_bytes = available if device is None else device.memory_bytes
-    runs = [_answer(run, at, available, device_bytes) for at in conditions for run in at.planned]
+    runs = [_answer(run, at, available, device_bytes, on_gpu) for at in conditions for run in at.planned]
     warnings = [
         warning
         for at in conditions
@@ -39,7 +42,7 @@ def document(conditions: list[Condition], available: int, device: Device | None,
     }
 
 
-def _answer(run: PlannedRun, at: Condition, available: int, device_bytes: int) -> dict[str, Any]:
+def _answer(run: PlannedRun, at: Condition, available: int, device_bytes: int, on_gpu: bool) -> dict[str, Any]:
     """``least``: how many of the device the deployment needs; None where no number of them is enough."""
     deployed = capacity.fit(run.spec, device_bytes, tokens_per_sequence=at.longest)
     least = enough(run.spec, device_bytes, tokens_per_sequence=at.longest)
@@ -47,7 +50,7 @@ def _answer(run: PlannedRun, at: Condition, available: int, device_bytes: int) -
         "variant": run.variant,
         "condition": run.condition,
         "deployment": deployed.model_dump(),
-        "measurement": at.fit(run.spec, available).model_dump(),
+        "measurement": at.fit(run.spec, available, on_gpu=on_gpu).model_dump(),
         "longest_context": capacity.longest_context(run.spec, device_bytes),
         "least": None
         if least is None

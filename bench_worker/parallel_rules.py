@@ -44,9 +44,9 @@ def without_model(spec: Spec, allow_paths: bool) -> Iterator[SpecError]:
         yield from _topology(parallel, layout, allow_paths)
     if parallel.count_only and layout.num_ranks == 1:
         yield SpecError("parallel.count_only", True, "True has no use with one rank, which sends nothing")
-    if spec.kernels.attention:
-        message = f"True has no use with {parallel.mode}, which measures the MoE layers alone; set it to false"
-        yield SpecError("kernels.attention", True, message)
+    if spec.kernels.attention and (layout.tp > 1 or parallel.count_only):
+        why = "count_only, which times no compute" if parallel.count_only else f"tp {layout.tp}: it is not divided here"
+        yield SpecError("kernels.attention", True, f"True has no use with {why}; set it to false")
     if spec.kernels.experts in ("auto", "deepspeed_layer"):
         message = f"{shown(spec.kernels.experts)} runs on one rank only; name one of deepspeed, loop, padded, zentorch"
         yield SpecError("kernels.experts", spec.kernels.experts, message)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench_worker.result import Domain, RankSteps
-from bench_worker.scaling import with_stages
+from bench_worker.scaling import top, with_stages
 
 __all__ = ["RankStep", "dispatched_bytes", "idle_share", "imbalance", "rank_steps"]
 
@@ -32,7 +32,10 @@ class RankStep:
 
 def rank_steps(steps: Sequence[RankStep], layers: int) -> list[RankSteps]:
     """The columns of each rank; times for one of ``layers``."""
-    leaves = {stage: np.array([step.stages_us[stage] for step in steps]) / layers for stage in steps[0].stages_us}
+    leaves = {
+        stage: np.array([step.stages_us[stage] for step in steps]) / (1 if top(stage) == "other" else layers)
+        for stage in steps[0].stages_us
+    }
     stages = with_stages(leaves)
     idle = np.array([step.idle_us for step in steps]) / layers
     assignments = np.array([step.load.sum(axis=0) for step in steps])

@@ -30,7 +30,8 @@ FitKind = Literal["deployment", "measurement"]
 class RankSteps(Part):
     """Columns over steps, for one rank. ``assignments`` and ``rows`` are those that its experts computed, ``rows`` with
     padding, summed over the executed layers; ``bytes`` are those that it sent, there and back, likewise summed. Times
-    are for one MoE layer: on every rank of a step, Σ layer stages + ``idle_us`` is the same span."""
+    are for one MoE layer: on every rank of a step, ``other`` and, for each executed layer, the rest of the stages and
+    ``idle_us`` sum to the same span."""
 
     rank: int
     assignments: list[int]

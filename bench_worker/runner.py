@@ -46,7 +46,7 @@ def run_experiment(
     ]
     recordings = recordings_of(experiment.runs(), recording_files or {}, allow_paths)
     available = environment.available_bytes(device)
-    refuse_what_does_not_fit(conditions, available)
+    refuse_what_does_not_fit(conditions, available, on_gpu=device.type == "cuda")
     refuse_what_can_not_run(conditions[0].planned, device)
 
     crew = crew or Alone()

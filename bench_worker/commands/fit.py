@@ -25,17 +25,18 @@ def fit_command(args: argparse.Namespace) -> int:
     recordings_of(experiment.runs(), recordings, allow_paths=True)
     from bench_worker import environment  # here: it imports torch
 
-    available = environment.available_bytes(environment.device())
+    here = environment.device()
+    available, on_gpu = environment.available_bytes(here), here.type == "cuda"
     planned = [list(runs) for _, runs in groupby(experiment.runs(), key=lambda run: run.condition)]
     conditions = [
         Condition(runs, requests_of(runs[0].spec.workload, files, allow_paths=True), batches=[]) for runs in planned
     ]
     try:
         parse_experiment(json.dumps(experiment.document()).encode(), library)
-        refuse_what_does_not_fit(conditions, available)
+        refuse_what_does_not_fit(conditions, available, on_gpu=on_gpu)
         refused = None
     except (SpecError, DoesNotFit) as error:
         refused = str(error)
-    found = fitting.document(conditions, available, device, refused)
+    found = fitting.document(conditions, available, device, refused, on_gpu=on_gpu)
     print(json.dumps(found, indent=1) if args.json else fitting.as_text(found))
     return DONE

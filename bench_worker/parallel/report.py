@@ -49,7 +49,7 @@ def add_ranks(run: Run, variant: ParallelVariant | CountingVariant, record: RunR
     if run.summary is None:
         return
     if topology is not None:
-        run.origins |= {"layer_us": network, "step_us": network, "stages_us": "measured"}
+        run.origins |= {"layer_us": network, "step_us": network, "requests": network, "stages_us": "measured"}
     run.origins |= {"dispatch": network, "combine": network, "idle": network}
     if fitted.imbalance is not None:
         run.notes.append(

@@ -25,6 +25,7 @@ from bench_worker.outcome import Outcome
 from bench_worker.parallel.exchange import Exchange
 from bench_worker.parallel.fitted import Fitted
 from bench_worker.parallel.layout import Layout
+from bench_worker.parallel.rank_around import RankAround, part_of
 from bench_worker.parallel.rank_layer import RankLayer
 from bench_worker.parallel.replicas import Replicas
 from bench_worker.parallel.step import ParallelStep, together
@@ -57,11 +58,12 @@ class LayerPass(NamedTuple):
 
 class RankInput(NamedTuple):
     """One rank's part of a step: ``hidden`` [T_r, H], ``token_ids`` int64 [T_r], and for each layer ``scores``
-    [T_r, E]."""
+    [T_r, E]; ``rows`` int64 [T_r] of the step."""
 
     hidden: Tensor
     token_ids: Tensor
     scores: list[Tensor]
+    rows: Tensor
 
 
 @dataclass(frozen=True)
@@ -151,9 +153,10 @@ class ParallelVariant(VariantBase):
         chosen = [torch.from_numpy(rows[rank]).to(device) for rank in self.exchange.ranks]
         return [
             RankInput(
-                inputs.hidden[own],
+                inputs.hidden[own] if len(inputs.hidden) else inputs.hidden,  # attention makes it
                 inputs.token_ids[own],
                 [self._checked(scores[own], inputs.token_ids[own]) for scores in inputs.scores],
+                own,
             )
             for own in chosen
         ]
@@ -166,20 +169,25 @@ class ParallelVariant(VariantBase):
         """Of one row on the wire."""
         return self.network.model.hidden * self.network.dtype.itemsize
 
-    def forward(self, layer: int, given: list[RankInput], clocks: Sequence[Clock]) -> LayerPass:
-        """One MoE layer on the executed ranks, read top to bottom in stage order."""
+    def forward(
+        self, layer: int, given: list[RankInput], clocks: Sequence[Clock], around: Sequence[RankAround] = ()
+    ) -> LayerPass:
+        """One MoE layer on the executed ranks, read top to bottom in stage order; ``around`` it, where measured, the
+        attention before it."""
         parts = self.layers[layer]
-        sent = []
-        for part, own, clock in zip(parts, given, clocks, strict=True):
+        sent, entered = [], []
+        for place, (part, own, clock) in enumerate(zip(parts, given, clocks, strict=True)):
             clock.outer(UNTIMED)
-            sent.append(part.send(own.hidden, own.scores[layer], own.token_ids, clock))
+            hidden = around[place].attend(layer, clock) if around else own.hidden
+            sent.append(part.send(hidden, own.scores[layer], own.token_ids, clock))
+            entered.append(hidden)
 
         inbound = self.exchange.dispatch(sent)
 
         results, shared = [], []
-        for part, received, own, clock in zip(parts, inbound, given, clocks, strict=True):
+        for part, received, hidden, clock in zip(parts, inbound, entered, clocks, strict=True):
             clock.inner("dispatch")
-            result, beside = part.compute(received, own.hidden, clock)
+            result, beside = part.compute(received, hidden, clock)
             results.append(result)
             shared.append(beside)
 
@@ -194,6 +202,8 @@ class ParallelVariant(VariantBase):
             clock.inner("combine.reduce")
             clock.outer(LAYER)
             outputs.append(output)
+        for one, output in zip(around, outputs, strict=False):
+            one.update = output
         counts = [one.counts for one in sent]
         return LayerPass(outputs, [one.routed for one in sent], counts, [one.counts for one in inbound])
 
@@ -203,7 +213,7 @@ class ParallelVariant(VariantBase):
         self.exchange.meet()
         for clock in self._clocks:
             clock.begin()
-        passes = [self.forward(layer, given, self._clocks) for layer in range(len(self.layers))]
+        passes = self._step(inputs, given, self._clocks)
         reports = self.exchange.gather([self._report(place, given[place], passes) for place in range(len(given))])
         rows = np.stack([report.rows for report in reports], axis=1)
         return ParallelStep(
@@ -214,6 +224,20 @@ class ParallelVariant(VariantBase):
             timeline=self._timeline(reports, rows),
         )
 
+    def _step(self, inputs: StepInput, given: list[RankInput], clocks: Sequence[Clock]) -> list[LayerPass]:
+        """The executed layers, with what stands around them where it is measured."""
+        around: list[RankAround] = []
+        if (measured := self.network.around) is not None:
+            around = [RankAround(measured, own.token_ids, part_of(inputs.layout, own.rows)) for own in given]
+        for one, clock in zip(around, clocks, strict=False):
+            clock.outer(UNTIMED)
+            one.begin(clock)
+        passes = [self.forward(layer, given, clocks, around) for layer in range(len(self.layers))]
+        for one, clock in zip(around, clocks, strict=False):
+            clock.outer(UNTIMED)
+            one.end(clock)
+        return passes
+
     def whole_us(self, inputs: StepInput) -> float | None:
         """The same layers under the outer marks alone, from the first rank's start to the last one's end; None where
         ranks run one after the other, whose layer has no time as a whole."""
@@ -222,8 +246,7 @@ class ParallelVariant(VariantBase):
         given, clock = self.split(inputs), WholeHostClock(self.network.device, self._sign)
         self.exchange.meet()
         clock.begin()
-        for layer in range(len(self.layers)):
-            self.forward(layer, given, [clock])
+        self._step(inputs, given, [clock])
         start = clock.start_us - self.exchange.clock_offset_us
         spans = self.exchange.gather([(start, start + sum(us for _, us in clock.spans()))])
         return max(end for _, end in spans) - min(begin for begin, _ in spans)

@@ -96,7 +96,8 @@ def place_of_this_process() -> Place | None:
         return None
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     local_rank = int(os.environ.get("LOCAL_RANK", rank))
-    return Place(rank, size, local_rank, int(os.environ.get("LOCAL_WORLD_SIZE", size)))
+    local_size = os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("LOCAL_SIZE")  # torchrun; DeepSpeed
+    return Place(rank, size, local_rank, int(local_size or size))
 
 
 def tie_to_launcher() -> None:

@@ -358,6 +358,15 @@ def test_fit_says_what_run_would_refuse(run_main, experiment_file, monkeypatch):
     assert found["measurement"]["fits"] is False
 
 
+def test_fit_counts_no_kernels_of_the_cpu_on_a_gpu(run_main, experiment_file, monkeypatch):
+    here = json.loads(run_main("fit", experiment_file(), "--json")[1])["measurement"]
+    monkeypatch.setattr(environment, "device", lambda: torch.device("cuda", 0))
+    monkeypatch.setattr(environment, "available_bytes", lambda device: 80 * 10**9)
+    there = json.loads(run_main("fit", experiment_file(), "--json")[1])["measurement"]
+    assert there["parts"] == here["parts"] | {"kernels": 0}
+    assert here["parts"]["kernels"] > 0
+
+
 def test_fit_in_words_gives_weights_and_cache_of_every_run(run_main, tmp_path):
     file = tmp_path / "experiment.json"
     workload = {"prompt_tokens": 2000, "output_tokens": 48, "concurrency": 4}

@@ -45,8 +45,10 @@ def test_several_ranks_with_any_placement_have_no_problem(mode, placement):
                                    "ranks (tp · dp); 4 would"),
         ({"topology": "nowhere/mine.toml"}, "parallel.topology: 'nowhere/mine.toml' is a file path; file paths are for "
                                             "the command line only"),
-        ({"kernels": {"attention": True}}, "kernels.attention: True has no use with virtual, which measures the MoE "
-                                           "layers alone; set it to false"),
+        ({"kernels": {"attention": True}, "layout": {"tp": 2, "dp": 2}},
+         "kernels.attention: True has no use with tp 2: it is not divided here; set it to false"),
+        ({"kernels": {"attention": True}, "count_only": True},
+         "kernels.attention: True has no use with count_only, which times no compute; set it to false"),
         ({"kernels": {"experts": "auto"}}, "kernels.experts: 'auto' runs on one rank only; name one of deepspeed, "
                                            "loop, padded, zentorch"),
     ],

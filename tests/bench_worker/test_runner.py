@@ -489,3 +489,27 @@ def test_a_layout_that_no_machine_could_hold_is_counted(experiment):
     assert run.exchange.count_only
     assert set(run.summary.stage_us) == {"dispatch", "combine", "combine.transfer", "idle"}
     assert "Only counted" in run.notes[0]
+
+
+def test_requests_on_several_ranks_have_latencies_where_attention_is_measured(experiment):
+    parallel = {"mode": "virtual", "layout": {"tp": 1, "dp": 2, "nodes": 1}}
+    result, _ = measure(experiment(workload={"requests": 6}, parallel=parallel))
+    (run,) = result.runs
+    assert len(run.requests.ttft_ms) == 6
+    assert run.origins["requests"] == run.exchange.network == "modelled"
+    for rank in run.steps.ranks:
+        assert {"attention", "other.embedding", "other.head"} <= set(rank.stages_us)
+    span = [
+        np.array(rank.stages_us["other"])
+        + 2 * (np.sum([us for stage, us in rank.stages_us.items() if "." not in stage and stage != "other"], axis=0)
+               + rank.idle_us)
+        for rank in run.steps.ranks
+    ]  # fmt: skip
+    assert span[0] == pytest.approx(span[1], abs=0.05)
+
+
+def test_an_open_loop_is_served_on_several_ranks(experiment):
+    parallel = {"mode": "virtual", "layout": {"tp": 1, "dp": 2, "nodes": 1}}
+    result, _ = measure(experiment(workload={"requests": 4, "arrivals": "poisson", "rate": 50.0}, parallel=parallel))
+    assert len(result.runs[0].requests.e2e_ms) == 4
+    assert result.runs[0].steps.start_us is not None

@@ -103,7 +103,8 @@ def test_the_experiments_page_fills_in_and_keeps_what_the_reader_opened(site: Pa
 
     advance(row, 9, 2)  # a second variant: bars in milliseconds, a chart a corner
     expect(site.get_by_role("heading", name="1×16")).to_be_visible()
-    assert site.evaluate("Chart.getChart(document.querySelector('canvas')).data.labels") == ["gate_up", "none"]
+    stages = "Chart.getChart(document.querySelector('canvas[data-chart=stages-0]'))"
+    assert site.evaluate(f"{stages}.data.labels") == ["gate_up", "none"]
     expect(site.get_by_text("routing.strategy")).to_be_visible()
 
 
@@ -113,7 +114,8 @@ def test_an_ended_experiment_is_not_asked_for_again(site: Page, member: Any) -> 
     finish(row)
     expect(site.get_by_role("heading", name="How sure")).to_be_visible()
     expect(site.get_by_role("button", name="Run again")).to_be_visible()
-    expect(site.locator("canvas")).to_have_count(6)  # stages, steps, a run; and a distribution of each latency
+    # throughput against latency and stages, at two corners; a distribution of each latency; the steps of a run
+    expect(site.locator("canvas")).to_have_count(8)
     assert site.evaluate("[...document.querySelectorAll('canvas')].every((canvas) => Chart.getChart(canvas))")
     asked: list[str] = []
     site.on("request", lambda request: asked.append(request.url))

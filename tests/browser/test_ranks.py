@@ -24,7 +24,7 @@ def test_one_click_leads_to_the_step_with_the_least_waiting(
 ) -> None:
     page = signed_in_page
     page.goto(live_server.url + rows.on_ranks(member, [0, 0, 1, 1]).get_absolute_url())
-    expect(page.get_by_text("Measured compute, modelled network")).to_be_visible()
+    expect(page.get_by_text("Measured compute, modelled network. Nodes of 8 H200")).to_be_visible()
     expect(page.get_by_role("img", name="Time of each rank in the step by stage")).to_be_visible()
     page.get_by_role("link", name="Least waiting: step 0").click()
     expect(page.get_by_role("heading", name="Who waits for whom")).to_contain_text("step 0")

@@ -137,7 +137,7 @@ def test_the_path_of_an_experiment(page: Page, product: Product, complaints: lis
     expect(page.get_by_role("heading", name="How sure")).to_be_visible(timeout=MEASURED_MS)
     assert page.evaluate("window.loadedOnce") is True
     expect(page).to_have_title(re.compile("^Done · Two ways"))
-    expect(page.locator("canvas[data-chart]")).to_have_count(6)
+    expect(page.locator("canvas[data-chart]")).to_have_count(7)
     assert page.evaluate("[...document.querySelectorAll('canvas')].every(canvas => Chart.getChart(canvas))")
     expect(page.get_by_role("row", name=re.compile("^none ")).first).to_contain_text("×16")
 

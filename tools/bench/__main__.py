@@ -11,13 +11,27 @@ restart_with_huge_pages()
 settle_allocators()  # before torch loads
 
 from bench_worker import environment  # noqa: E402
-from tools.bench import clock, depth, history, hosts, kernels, memory, pairs, parallel, routing, schedule, stats  # noqa: E402
+from tools.bench import (  # noqa: E402
+    clock,
+    compare,
+    depth,
+    history,
+    hosts,
+    kernels,
+    memory,
+    pairs,
+    parallel,
+    routing,
+    schedule,
+    stats,
+)  # fmt: skip
 
 #: By name, in the order in which they run.
 SECTIONS = {
     "clock": clock.section, "kernels": kernels.section, "routing": routing.section, "schedule": schedule.section,
     "parallel": parallel.section, "hosts": hosts.section, "memory": memory.section, "depth": depth.section,
     "history": history.section, "stats": stats.section, "aa": pairs.aa_section, "slowdown": pairs.slowdown_section,
+    "compare": compare.section,
 }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from bench_worker.strategies import STRATEGIES
 from webapp.experiments.compare import BATCH, STEP, Measured
 from webapp.experiments.compare_headline import headline
 from webapp.experiments.compare_table import contenders, table
+from webapp.experiments.origins import networks
 from webapp.ui.formatting import duration_us, percent
 
 
@@ -24,6 +25,8 @@ def answer(runs: Sequence[Run]) -> str:
     sentences = [_compared(timed) or _speed(timed), _stage(timed)]
     if len(timed) < len(runs):
         sentences.append(f"{len(runs) - len(timed)} of {len(runs)} runs gave a wrong result and have no times.")
+    named = networks(run.origins.get("step_us", "") for run, _ in timed)
+    sentences += [f"{words.capitalize()}." for _, words in named]
     return " ".join(sentences)
 
 

@@ -8,12 +8,12 @@ from typing import Any
 import django_filters
 from django import forms
 from django.core.paginator import Paginator
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 
 from bench_worker import models
 from bench_worker.strategies import STRATEGIES
 from webapp.accounts.models import User
-from webapp.experiments.filters import tags
+from webapp.experiments.filters import holding_words, tags
 from webapp.experiments.models import Machine, Run, State
 
 PER_PAGE = 25
@@ -53,13 +53,7 @@ class RunFilter(django_filters.FilterSet):
 
     def with_words(self, rows: QuerySet[Run], name: str, text: str) -> QuerySet[Run]:
         """All of the words, anywhere; a number also finds the runs of the experiment with that number."""
-        for word in text.split():
-            found = Q(experiment__title__icontains=word) | Q(variant__icontains=word) | Q(condition__icontains=word)
-            number = word.removeprefix("#")
-            if number.isdecimal() and len(number) < 18:
-                found |= Q(experiment=int(number))
-            rows = rows.filter(found)
-        return rows
+        return rows.filter(holding_words(text, ("experiment__title", "variant", "condition"), "experiment"))
 
 
 def machines() -> list[tuple[str, str]]:

@@ -144,7 +144,9 @@ def differences(contenders: Iterable[Contender], base: Contender, corner: str) -
 
 def thinned(x: np.ndarray, y: np.ndarray, most: int = MAX_POINTS) -> list[tuple[float, float]]:
     """At most ``most`` points: of every stretch of equal length the first ``x`` and the median ``y``."""
-    stretches = np.array_split(np.arange(len(x)), min(most, len(x)))
+    if len(x) <= most:
+        return list(zip(x.tolist(), y.tolist(), strict=True))
+    stretches = np.array_split(np.arange(len(x)), most)
     return [(float(x[stretch[0]]), float(np.median(y[stretch]))) for stretch in stretches]
 
 

@@ -44,6 +44,9 @@ class _Memory:
                 self._found.popitem(last=False)
         return found
 
+    def forget(self) -> None:
+        self._found.clear()
+
 
 #: As `compare.compare`, of stored runs.
 remembered = _Memory(REMEMBERED)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import django_filters
 from django import forms
 from django.db.models import CharField, Func, Q, QuerySet
@@ -60,13 +62,20 @@ class ExperimentFilter(django_filters.FilterSet):
 
     def with_words(self, rows: QuerySet[Experiment], name: str, text: str) -> QuerySet[Experiment]:
         """All of the words, anywhere; a number also finds the experiment with that number."""
-        for word in text.split():
-            found = Q(title__icontains=word) | Q(notes__icontains=word) | Q(answer__icontains=word)
-            number = word.removeprefix("#")
-            if number.isdecimal() and len(number) < 18:
-                found |= Q(pk=int(number))
-            rows = rows.filter(found)
-        return rows
+        return rows.filter(holding_words(text, ("title", "notes", "answer"), "pk"))
+
+
+def holding_words(text: str, fields: Sequence[str], number: str) -> Q:
+    """Rows that hold every word of ``text`` in one of their ``fields``; a word that is a number, also with a ``#``
+    before it, may be that of the field ``number`` instead."""
+    every = Q()
+    for word in text.split():
+        found = Q(*((f"{field}__icontains", word) for field in fields), _connector=Q.OR)
+        digits = word.removeprefix("#")
+        if digits.isdecimal() and len(digits) < 18:
+            found |= Q((number, int(digits)))
+        every &= found
+    return every
 
 
 def tags() -> list[str]:

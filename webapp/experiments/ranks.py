@@ -26,6 +26,8 @@ IDLE, ASSIGNMENTS = "idle_us", "assignments"
 BYTES = {domain: f"bytes.{domain}" for domain in DOMAINS}
 #: Read whole, of every rank. Of the stages only the chosen step is read: there are too many.
 WHOLE = (IDLE, ASSIGNMENTS, *BYTES.values())
+#: A MoE layer and, where it was measured, the attention before it.
+STAGES = ("attention", *LAYER_STAGES)
 #: The table of more ranks than this is folded, and the matrix has one of the nodes instead.
 TABLED = 16
 DOMAIN_WORDS = {"local": "on the rank itself", "intra_node": "inside the node", "inter_node": "between nodes"}
@@ -33,7 +35,7 @@ DOMAIN_WORDS = {"local": "on the rank itself", "intra_node": "inside the node", 
 
 class Columns(NamedTuple):
     """What a run's ranks did: ``idle_us`` and ``assignments`` [R, S]; ``bytes`` [R, S] by domain; ``span_us`` [S], the
-    time of a layer; ``steps`` [S], their numbers."""
+    time of a layer with what it waits; ``steps`` [S], their numbers."""
 
     steps: list[int]
     span_us: np.ndarray
@@ -73,7 +75,8 @@ class Judgement(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """Memory that redundant experts take on each rank, and what it could hold instead."""
+    """Memory that redundant experts take on each rank, and the tokens whose KV cache it could hold there instead; None
+    where tokens have none."""
 
     copies: int
     bytes: int
@@ -148,8 +151,8 @@ def section(
     place: int,
     stages_us: Mapping[str, Sequence[float]],
 ) -> Ranks:
-    """``stages_us``: [R] of each stage of a MoE layer in the step at ``place``."""
-    stages = [stage for stage in LAYER_STAGES if any(stages_us.get(stage, ()))]
+    """``stages_us``: [R] of each of `STAGES` in the step at ``place``."""
+    stages = [stage for stage in STAGES if any(stages_us.get(stage, ()))]
     load = columns.assignments.sum(axis=1)
     of_mean = load / max(load.mean(), 1e-9)
     sent = {domain: columns.bytes[domain].sum(axis=1) for domain in DOMAINS}
@@ -221,7 +224,7 @@ def _network(name: str | None) -> str | None:
 def _waiting(idle_us: np.ndarray, span_us: float) -> str:
     slowest, first = int(idle_us.argmin()), int(idle_us.argmax())
     longest = float(idle_us[first])
-    if longest < 0.01 * span_us:
+    if longest <= 0.01 * span_us:
         return "The ranks end together: none waits for long."
     mean, span, most = (
         formatting.duration_us(us) for us in (float(np.delete(idle_us, slowest).mean()), span_us, longest)

@@ -13,7 +13,7 @@ import pytest
 
 from bench_worker.errors import SpecError, Unavailable
 from bench_worker.parallel import launch, trail
-from bench_worker.parallel.world import Place, refuse_more_ranks_than_devices
+from bench_worker.parallel.world import Place, place_of_this_process, refuse_more_ranks_than_devices
 from bench_worker.result import Result
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -35,7 +35,7 @@ def experiment_file(tiny_config, tmp_path):
         path.write_text(json.dumps({
             "base": {
                 "model": str(tiny_config), "layers": 2, "parallel": several,
-                "kernels": {"attention": False, "dtype": "float32"},
+                "kernels": {"dtype": "float32"},
                 "workload": {"requests": requests, "prompt_tokens": 5, "output_tokens": 4, "concurrency": 2},
             },
             "measure": {"warmup_steps": 1},
@@ -69,6 +69,7 @@ def test_a_file_with_real_ranks_starts_them_and_the_first_writes_the_result(expe
     assert run.exchange.network == run.origins["dispatch"] == "measured"
     assert run.exchange.clock_offsets_us == []  # one kernel gives both the time
     assert run.clock.sampled_steps > 0
+    assert len(run.requests.ttft_ms) == 4
 
 
 @pytest.fixture
@@ -109,22 +110,15 @@ def gone(ranks):
     return not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in ranks.values())
 
 
-def test_a_rank_that_dies_ends_the_run_with_its_name_and_last_stage(measuring):
+@pytest.mark.parametrize(
+    ("hit", "how"), [(signal.SIGKILL, "was killed (SIGKILL)"), (signal.SIGSTOP, "hangs")], ids=["dies", "hangs"]
+)
+def test_a_rank_that_dies_or_hangs_ends_the_run_with_its_name_and_last_stage(measuring, hit, how):
     program, ranks = measuring
-    os.kill(ranks[1], signal.SIGKILL)
+    os.kill(ranks[1], hit)
     (message,) = rest_of(program)
-    assert message.startswith("Rank 1 was killed (SIGKILL): its last sign was ")
-    assert " of step " in message
-    assert program.returncode == 1
-    assert gone(ranks)
-
-
-def test_a_rank_that_hangs_ends_the_run_with_its_name_and_last_stage(measuring):
-    program, ranks = measuring
-    os.kill(ranks[1], signal.SIGSTOP)
-    (message,) = rest_of(program)
-    assert message.startswith("Rank 1 hangs: its last sign was ")
-    assert " of step " in message
+    assert message.startswith(f"Rank 1 {how}: its last sign was ")
+    assert " step " in message  # "permute.pack of step 3", or "step 4" at its very beginning
     assert program.returncode == 1
     assert gone(ranks)
 
@@ -218,10 +212,12 @@ def test_an_address_needs_a_host_and_a_port(text):
 
 
 def test_a_place_is_what_the_launcher_tells(monkeypatch):
-    from bench_worker.parallel.world import place_of_this_process
-
     monkeypatch.delenv("RANK", raising=False)
     assert place_of_this_process() is None
-    for name, value in {"RANK": 3, "WORLD_SIZE": 4, "LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": 2}.items():
+    for name, value in {"RANK": 3, "WORLD_SIZE": 4, "LOCAL_RANK": 1}.items():
         monkeypatch.setenv(name, str(value))
-    assert place_of_this_process() == Place(rank=3, size=4, local_rank=1, local_size=2)
+    for size in ("LOCAL_WORLD_SIZE", "LOCAL_SIZE"):  # torchrun's name, and DeepSpeed's
+        monkeypatch.setenv(size, "2")
+        assert place_of_this_process() == Place(rank=3, size=4, local_rank=1, local_size=2)
+        monkeypatch.delenv(size)
+    assert place_of_this_process().local_size == 4

@@ -208,7 +208,7 @@ def on_ranks(found: Run, nodes: list[int], **changes: Any) -> Run:
             "spec": Spec.model_validate(spec),
             "steps": found.steps.model_copy(update={"ranks": ranks, "layer_us": layer_us}),
             "exchange": Exchange.model_validate(exchange | changes),
-            "origins": found.origins | {"step_us": exchange["network"]},
+            "origins": found.origins | {"step_us": (exchange | changes)["network"]},
         }
     )
 

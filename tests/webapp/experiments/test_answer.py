@@ -56,6 +56,11 @@ def test_a_divided_win_says_where_the_largest_share_is() -> None:
     )
 
 
+def test_an_assumed_network_is_named_in_the_answer() -> None:
+    found = [make.on_ranks(run, [0, 0, 1, 1], network="assumed") for run in runs(15.2, **ONE)]
+    assert words(found).endswith(" Measured compute, modelled network, assumed from datasheets.")
+
+
 def test_wrong_results_are_counted_and_give_no_times() -> None:
     asked = make.experiment()
     assert answer(make.result(asked, wrong=frozenset(["none"])).runs).endswith(

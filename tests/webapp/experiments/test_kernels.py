@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bench_worker import noise
-from bench_worker.result import Choice, GraphTimes, Limit, Noise, Summary
+from bench_worker.result import Choice, GraphTimes, Noise, Summary
 from tests.webapp.experiments import make
 from webapp.experiments import kernels
 
@@ -122,4 +122,4 @@ def test_floors_stand_in_the_order_of_the_stages_with_their_parts_below() -> Non
     assert [(row.name, row.is_part, row.us) for row in found] == [
         ("route", False, 36.0), ("route.gate", True, 24.0), ("experts", False, 360.0), ("attention", False, 60.0)
     ]  # fmt: skip
-    assert found[2].limit == Limit(floor_us=270.0, share=0.9, bound="memory")
+    assert found[2].limit == make.LIMITS["experts"]

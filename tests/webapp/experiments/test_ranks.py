@@ -49,8 +49,8 @@ def test_the_rank_that_waits_least_is_the_one_that_the_others_wait_for() -> None
     found = section(measured())
     words = "The others wait for rank 3: 200 µs of a layer's 435 µs in the mean; rank 0 longest, 300 µs."
     assert plain(found.waiting) == words
-    assert found.stages == ["route", "permute", "dispatch", "experts", "combine"]
-    assert found.rows[1].stages_us == [10, 10, 5, 200, 10]
+    assert found.stages == ["attention", "route", "permute", "dispatch", "experts", "combine"]
+    assert found.rows[1].stages_us == [10, 10, 10, 5, 200, 10]
     assert [row.idle_us for row in found.rows] == [300, 200, 100, 0]
 
 
@@ -60,6 +60,17 @@ def test_ranks_that_end_together_wait_for_none() -> None:
     for rank in run.steps.ranks:
         rank.idle_us[:] = [1.0] * 5
     assert section(run).waiting == "The ranks end together: none waits for long."
+
+
+def test_a_step_that_takes_no_time_has_nobody_who_waits() -> None:
+    run = measured()
+    assert run.steps is not None
+    for rank in run.steps.ranks:
+        rank.idle_us[:] = [0.0] * 5
+    run.steps.layer_us[:] = [0.0] * 5
+    found = section(run)
+    assert found.waiting == "The ranks end together: none waits for long."
+    assert [link.share for link in found.links] == [0, 0]
 
 
 def test_the_load_of_a_rank_is_told_against_the_mean() -> None:
@@ -175,8 +186,8 @@ def test_the_page_of_a_run_on_several_ranks_has_all_of_it(signed_in: Any, member
     assert "≈: measured compute, modelled network." in read
     assert "Measured compute, modelled network. Nodes of 8 H200" in read
     assert "4 ranks on 2 nodes" in read
-    assert "Who waits for whom step 2, one MoE layer" in read
-    assert "The others wait for rank 3" in read
+    assert "Who waits for whom step 2, one layer" in read
+    assert "of a layer's 447 µs in the mean" in plain(read)  # attention 10, the layer 437
     assert "4 redundant experts" in read
     assert "on each rank" in read
     assert "between nodes" in read

@@ -41,7 +41,8 @@ def test_a_chart_carries_its_configuration_its_label_and_a_fallback():
     config = {"type": "bar", "data": {"labels": ["</script>"]}}
     html = render("{% chart 'stages' config 'Stages by corner' 'low' %}", config=config)
     assert '<figure class="chart low">' in html
-    assert 'data-chart="stages" role="img" aria-label="Stages by corner">Stages by corner</canvas>' in html
+    label = 'role="img" aria-label="Stages by corner" id="chart-stages">Stages by corner</canvas>'
+    assert f'data-chart="stages" {label}' in html
     assert '<script id="stages" type="application/json">' in html
     assert "</script>" not in html.split('type="application/json">')[1].rpartition("</script>")[0]
 
