@@ -53,6 +53,15 @@ class Schedule(models.Model):
     def when(self) -> str:
         return f"{timetable.in_words(self.days)} at {self.at:%H:%M} UTC"
 
+    @property
+    def owner_trouble(self) -> str:
+        """Why nothing may be queued in its owner's name; empty where it may."""
+        if self.owner is None:
+            return "Its owner is gone"
+        if not self.owner.is_active:
+            return f"Its owner {self.owner} is disabled"
+        return "" if self.owner.may_run else f"Its owner {self.owner} may only read"
+
     def next_due(self, now: datetime) -> datetime:
         return timetable.next_due(self.days, self.at, max(now, self.since))
 

@@ -70,10 +70,8 @@ def _begin(schedule: Schedule, due_at: datetime, now: datetime) -> Night | None:
 
 def _hindrance(schedule: Schedule, due_at: datetime, now: datetime) -> str:
     """One sentence: why the night must not be queued; empty where it may."""
-    if schedule.owner is None:
-        return "Its owner is gone: give it another one."
-    if not schedule.owner.is_active:
-        return f"Its owner {schedule.owner} is disabled: give it another one."
+    if schedule.owner_trouble:
+        return f"{schedule.owner_trouble}: give it another one."
     if now - due_at > LATE and schedule.catch_up == CatchUp.SKIP:
         return "No worker was there to queue it in time, and this schedule skips what was missed."
     if schedule.nights.filter(experiment__state=State.QUEUED, experiment__deleted_at=None).exists():

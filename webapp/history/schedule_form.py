@@ -83,6 +83,8 @@ class ScheduleForm(forms.Form):
         owner: User = self.cleaned_data["owner"]
         if not owner.is_active:
             raise ValidationError(f"{owner} is disabled: choose a member who may sign in.")
+        if not owner.may_run:
+            raise ValidationError(f"{owner} may only read: choose a runner or an administrator.")
         return owner
 
     def clean(self) -> None:

@@ -54,8 +54,8 @@ def last_heard(known: Sequence[machines.Machine]) -> dict[str, datetime]:
 
 def concerns(schedule: Schedule, night: Night | None, heard_of: datetime | None, now: datetime) -> Iterable[str]:
     """``heard_of``: when a worker of its pool last was, None for never."""
-    if schedule.owner is None or not schedule.owner.is_active:
-        yield f"Its owner {f'{schedule.owner} is disabled' if schedule.owner else 'is gone'}: no night will be queued."
+    if schedule.owner_trouble:
+        yield f"{schedule.owner_trouble}: no night will be queued."
     if heard_of is None:
         yield f"No worker of pool {schedule.pool} has ever been heard of."
     elif now - heard_of > machines.SILENT_AFTER:

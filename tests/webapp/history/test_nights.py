@@ -149,6 +149,12 @@ class TestHindrances:
         member.save()
         assert self.left_out() == "Its owner anna is disabled: give it another one."
 
+    def test_an_owner_who_may_only_read_by_now(self, member: Any) -> None:
+        schedule(member)
+        member.role = "viewer"
+        member.save()
+        assert self.left_out() == "Its owner anna may only read: give it another one."
+
     def test_an_owner_who_is_gone(self) -> None:
         schedule(None)
         assert self.left_out() == "Its owner is gone: give it another one."

@@ -93,6 +93,12 @@ def test_a_disabled_owner_is_refused(signed_in: Any, member: Any, django_user_mo
     assert "bert is disabled: choose a member who may sign in." in text_of(response)
 
 
+def test_an_owner_who_may_only_read_is_refused(signed_in: Any, member: Any, django_user_model: Any) -> None:
+    vera = django_user_model.objects.create_user("vera", role="viewer")
+    response = signed_in.post("/schedules/new/", posted(done(member), owner=vera.pk))
+    assert "vera may only read: choose a runner or an administrator." in text_of(response)
+
+
 def test_a_first_day_to_come_is_waited_for(signed_in: Any, member: Any) -> None:
     day = (timezone.now() + timedelta(days=3)).date()
     signed_in.post("/schedules/new/", posted(done(member), first_on=day.isoformat()))
