@@ -33,10 +33,10 @@ def complaints(page: Page) -> list[str]:
 
 
 @pytest.fixture
-def room(complaints: list[str], signed_in_page: Page, live_server: Any, tmp_path: Path) -> Page:
-    """The room with one entry, its forms closed."""
+def room(complaints: list[str], signed_in_page: Page, member: Any, live_server: Any, tmp_path: Path) -> Page:
+    """The room with one entry, the reader's own, its forms closed."""
     (tmp_path / "here.csv").write_text(PLAIN + "0,10,1\n")
-    import_trace(tmp_path / "here.csv")
+    import_trace(tmp_path / "here.csv", by=member)
     signed_in_page.goto(f"{live_server.url}/traces/")
     return signed_in_page
 
