@@ -12,9 +12,9 @@ setup: webapp/static_root/.stamp
 run: setup
 	@$(BIN)/python manage.py up $(ARGS)
 
-# two at a time, each with servers of its own
+# four at a time on two processors, for much of a test is waiting; each has servers of its own
 test: setup
-	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest --numprocesses=4 --dist=loadfile --no-loadscope-reorder $(ARGS)
 
 lint: setup
 	$(BIN)/ruff check

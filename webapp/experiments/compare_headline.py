@@ -7,6 +7,7 @@ from collections import Counter
 from bench_worker.strategies import STRATEGIES
 from webapp.experiments.compare import UNCHANGED
 from webapp.experiments.compare_table import Contender, Row, Table
+from webapp.ui.formatting import change
 
 
 def headline(table: Table) -> str | None:
@@ -14,25 +15,27 @@ def headline(table: Table) -> str | None:
     leaders = {corner: found for corner in table.corners if (found := table.leaders(corner))}
     if not leaders:
         return None
-    base, others = table.base, table.others
+    base, others, of = table.base, table.others, len(table.corners)
+    untold = [corner for corner in table.corners if corner not in leaders]
+    doubt = f" Too few samples to tell at {', '.join(untold)}." if untold else ""
     told = [(row, cell.step) for row in others for cell in row.cells if cell.step and cell.step.found]
     if all(step.verdict == UNCHANGED for _, step in told):
         same = dict.fromkeys(row.contender.name for row, _ in told)
         name = f"{next(iter(same))} takes" if len(same) == 1 else "all others take"
-        return f"No significant change {_where(len(leaders), len(leaders))}: {name} as long as {base.contender.name}."
+        return f"No significant change {_where(len(leaders), of)}: {name} as long as {base.contender.name}.{doubt}"
     alone = Counter(found[0].key for found in leaders.values() if len(found) == 1)
     if not alone:
         level = next(iter(leaders.values()))
         names = ", ".join(_name(contender) for contender in level[:-1])
-        return f"No one is fastest alone: {names} and {_name(level[-1])} are level at {next(iter(leaders))}."
+        return f"No one is fastest alone: {names} and {_name(level[-1])} are level at {next(iter(leaders))}.{doubt}"
     winners = [row for row in table.rows if alone[row.contender.key]]
     row = max(winners, key=lambda winner: (alone[winner.contender.key], -_ratio(winner)))
-    sentence = f"{_name(row.contender)} is fastest {_where(alone[row.contender.key], len(leaders))}"
+    sentence = f"{_name(row.contender)} is fastest {_where(alone[row.contender.key], of)}"
     if row.is_base:
         only = others[0] if len(others) == 1 else None
-        return f"{sentence}{f': {only.contender.name} is {_against(only, base)}' if only else ''}."
+        return f"{sentence}{f': {only.contender.name} is {_against(only, base)}' if only else ''}.{doubt}"
     colon = ":" if _ratio(row) < 1 else "; over all corners it is"
-    return f"{sentence}{colon} {_against(row, base)}.{_own_experts(row.contender)}"
+    return f"{sentence}{colon} {_against(row, base)}.{doubt}{_own_experts(row.contender)}"
 
 
 def _ratio(row: Row) -> float:
@@ -42,9 +45,15 @@ def _ratio(row: Row) -> float:
 
 
 def _against(row: Row, base: Row) -> str:
-    """Over all corners, or at the only one."""
-    step = next(cell.step for cell in row.cells if cell.step)
-    return f"{(row.mean or step).words} against {base.contender.name}{' (geometric mean)' if row.mean else ''}"
+    """Over all corners or, where some have too few samples for that, the range over those that have enough."""
+    name = base.contender.name
+    told = [cell.step for cell in row.cells if cell.step and cell.step.found and cell.step.found.ci95]
+    if row.mean is None or len(told) == 1:
+        return f"{told[0].words} against {name}"
+    if row.mean.found and row.mean.found.ci95:
+        return f"{row.mean.words} against {name} (geometric mean)"
+    ratios = [step.found.ratio for step in told if step.found]
+    return f"{change(max(ratios))} to {change(min(ratios))} against {name}"
 
 
 def _where(wins: int, of: int) -> str:

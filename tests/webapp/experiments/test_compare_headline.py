@@ -36,6 +36,22 @@ def test_over_several_corners_it_is_the_geometric_mean() -> None:
     )
 
 
+def test_corners_with_too_few_steps_are_named_and_not_counted_as_won() -> None:
+    """Six steps at the second corner: the medians are there, no interval."""
+    assert words(
+        measured("a", id=1), measured("b", 0.8, id=2),
+        measured("a", 1, id=11, condition=1, steps=6), measured("b", 0.5, id=12, condition=1, steps=6),
+    ) == "b is fastest at 1 of 2 corners: ▼ 20% (20.0–20.0) against a. Too few samples to tell at 4×64."  # fmt: skip
+
+
+def test_over_some_of_the_corners_it_is_the_range() -> None:
+    few = [measured(name, factor, id=id, spec={"workload.concurrency": 9}, steps=6)
+           for name, factor, id in (("a", 1, 21), ("b", 1, 22))]  # fmt: skip
+    assert words(*at_both("a", 1, 1, 1), *at_both("b", 2, 0.8, 0.9), *few) == (
+        "b is fastest at 2 of 3 corners: ▼ 10% to ▼ 20% against a. Too few samples to tell at 1×16, concurrency 9."
+    )
+
+
 def test_a_baseline_that_nobody_beats_is_the_answer() -> None:
     assert words(measured("a", id=1), measured("b", 1.2, id=2)) == (
         "a is fastest at the one corner measured: b is ▲ 20% (20.0–20.0) against a."
