@@ -66,7 +66,7 @@ def _take(browser: Browser, link: str) -> None:
 
 def _print_figures(result: Result) -> None:
     machine = result.environment
-    print(f"{machine['name']}, {datetime.now(UTC):%Y-%m-%d}, load {machine['load_average'][0]:.1f}")
+    print(f"{machine['name']}, {datetime.now(UTC):%Y-%m-%d}, load {machine['state']['load_average'][0]:.1f}")
     for run in result.runs:
         if (summary := run.summary) is not None:
             shares = sorted(summary.stage_share.items(), key=lambda item: -item[1])
