@@ -228,8 +228,7 @@ class Bench:
             "deployment": capacity.fit(planned.spec, None, tokens_per_sequence=condition.longest),
             "measurement": condition.fit(planned.spec, self.available, on_gpu=self.device.type == "cuda"),
         }
-        single = isinstance(self.variants[planned.variant], Variant)  # the work of a stage is known for one rank only
-        kept = self.ceilings.get(planned.spec.kernels.threads or self.threads) if single else None
+        kept = self.ceilings.get(planned.spec.kernels.threads or self.threads)
         recorded = self.recordings.get(planned.spec.load.recording or "")
         run = recording.run(
             planned, model, self.checks[planned.variant], fit, condition.longest, record, kept, recorded

@@ -155,7 +155,7 @@ def fit_measurement(
     tokens = max(CHECK_TOKENS, min(work.max_batch_tokens, work.concurrency * tokens_per_sequence))
     steps = ceil((prompt_tokens or work.requests * tokens_per_sequence) / tokens)
     kernels = 0
-    if not on_gpu:
+    if not on_gpu and not spec.parallel.count_only:
         kernels = kept_kernels_bytes(spec, model, tokens, steps=steps, tokens_per_sequence=tokens_per_sequence)
     rows, selection = _routed(spec, model, tokens)
     processes = layout.tp * layout.dp if spec.parallel.mode == "distributed" else 1
@@ -211,7 +211,7 @@ def _held_experts(spec: Spec, model: Model) -> int:
 
 def packed_bytes(spec: Spec) -> int:
     """What an expert backend keeps beside the weights: zentorch packs a copy for each of its two kernels."""
-    if spec.kernels.experts != "zentorch":
+    if spec.kernels.experts != "zentorch" or spec.parallel.count_only:
         return 0
     model = models.load(spec.model, allow_paths=True)
     experts = model.experts + spec.parallel.redundant_experts

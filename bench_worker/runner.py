@@ -78,8 +78,8 @@ def run_experiment(
         environment=machine,
         ceilings={str(threads): kept for threads, kept in bench.ceilings.items()},
         runs=runs,
-        comparisons=comparison.compare_all(runs),
-        verdict=verdict.overall(runs),
+        comparisons=comparison.compare_all(runs) if bench.crew.is_first else [],  # one rank's result is kept
+        verdict=verdict.overall(runs) if bench.crew.is_first else None,
     )
 
 

@@ -9,8 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bench_worker.kernels.permute import starts
-
 
 class Replicas:
     """The copies of each expert in one layer, ``physical_to_logical`` [P].
@@ -40,8 +38,3 @@ class Replicas:
         number = torch.empty_like(order)
         number[order] = torch.arange(order.numel(), device=order.device) - torch.searchsorted(ascending, ascending)
         return self._by_expert[self._first[expert] + (number + rank) % self._copies[expert]]
-
-
-def rows_of(chosen: Tensor, count: int) -> Tensor:
-    """How many of ``chosen`` int64 [N] each of 0 … ``count`` − 1 has: int64 [count]."""
-    return starts(chosen.sort().values, count + 1).diff()

@@ -211,10 +211,11 @@ class ParallelVariant(VariantBase):
     def run(self, inputs: StepInput) -> ParallelStep:
         """One step through the executed layers."""
         given = self.split(inputs)
+        around = self._around(inputs, given)
         self.exchange.meet()
         for clock in self._clocks:
             clock.begin()
-        passes = self._step(inputs, given, self._clocks)
+        passes = self._step(given, around, self._clocks)
         reports = self.exchange.gather([self._report(place, given[place], passes) for place in range(len(given))])
         rows = np.stack([report.rows for report in reports], axis=1)
         return ParallelStep(
@@ -225,11 +226,14 @@ class ParallelVariant(VariantBase):
             timeline=self._timeline(reports, rows),
         )
 
-    def _step(self, inputs: StepInput, given: list[RankInput], clocks: Sequence[Clock]) -> list[LayerPass]:
-        """The executed layers, with what stands around them where it is measured."""
-        around: list[RankAround] = []
-        if (measured := self.network.around) is not None:
-            around = [RankAround(measured, own.token_ids, part_of(inputs.layout, own.rows)) for own in given]
+    def _around(self, inputs: StepInput, given: Sequence[RankInput]) -> list[RankAround]:
+        """What stands around the layers on each executed rank, made ready; empty where it is not measured."""
+        if (measured := self.network.around) is None:
+            return []
+        return [RankAround(measured, own.token_ids, part_of(inputs.layout, own.rows)) for own in given]
+
+    def _step(self, given: list[RankInput], around: Sequence[RankAround], clocks: Sequence[Clock]) -> list[LayerPass]:
+        """The executed layers, and what stands ``around`` them."""
         for one, clock in zip(around, clocks, strict=False):
             clock.outer(UNTIMED)
             one.begin(clock)
@@ -245,12 +249,13 @@ class ParallelVariant(VariantBase):
         if self.topology is not None:
             return None
         given, clock = self.split(inputs), WholeHostClock(self.network.device, self._sign)
+        around = self._around(inputs, given)
         self.exchange.meet()
         clock.begin()
-        self._step(inputs, given, [clock])
+        self._step(given, around, [clock])
         start, spans = clock.start_us - self.exchange.clock_offset_us, clock.spans()
-        around = sum(us for name, us in spans if name not in NO_STAGE)
-        told = self.exchange.gather([(start, start + sum(us for _, us in spans), around)])
+        beside = sum(us for name, us in spans if name not in NO_STAGE)
+        told = self.exchange.gather([(start, start + sum(us for _, us in spans), beside)])
         span_us = max(end for _, end, _ in told) - min(begin for begin, _, _ in told)
         return Whole(span_us, np.array([outer for _, _, outer in told]))
 

@@ -415,3 +415,13 @@ def test_ranks_in_one_process_share_their_experts_or_hold_copies():
     assert experts(placement="eplb", redundant_experts=8) == (64 + 72, 1)
     assert experts(mode="distributed", redundant_experts=8) == (72, 4)
     assert experts(count_only=True) == (0, 1)
+
+
+@pytest.mark.parametrize("backend", ["deepspeed", "zentorch"])
+def test_counting_alone_neither_packs_weights_nor_compiles_kernels(backend):
+    base = {
+        "model": "olmoe-1b-7b", "kernels": {"attention": False, "experts": backend},
+        "parallel": {"mode": "virtual", "layout": {"dp": 8}, "count_only": True},
+    }  # fmt: skip
+    parts = fit_measurement(Spec.model_validate(base), None, tokens_per_sequence=64).parts
+    assert parts["experts"] == parts["kernels"] == parts.get("packed", 0) == 0

@@ -378,6 +378,12 @@ def test_stages_are_held_against_the_kept_ceilings(experiment):
     assert all(limit.share >= 0 for limit in limits.values())
 
 
+def test_the_experts_of_several_ranks_are_too(experiment):
+    parallel = {"mode": "virtual", "layout": {"tp": 1, "dp": 2}}
+    (run,) = measure(experiment(parallel=parallel))[0].runs
+    assert set(run.summary.limits) == {"experts"}
+
+
 @pytest.mark.parametrize("busy", [None, "Other processes took 40% of the processors meanwhile."])
 def test_ceilings_that_are_not_kept_or_doubtful_are_measured_first_for_each_number_of_threads(
     experiment, monkeypatch, busy
