@@ -11,7 +11,7 @@ from bench_worker.kernel_report import Table
 from bench_worker.result import Run, Summary
 from bench_worker.strategies import STRATEGIES
 from webapp.experiments.compare import BATCH, STEP, Measured
-from webapp.experiments.compare_headline import headline
+from webapp.experiments.compare_headline import headline, where
 from webapp.experiments.compare_table import contenders, table
 from webapp.experiments.origins import networks
 from webapp.ui.formatting import duration_us, percent
@@ -38,11 +38,11 @@ def answer_of_table(table: Table) -> str:
     sizes = list(dict.fromkeys(row.tokens for row in timed))
     best = [min((row for row in timed if row.tokens == size), key=lambda row: row.experts_us or 0) for size in sizes]
     backend, wins = Counter(row.backend for row in best).most_common(1)[0]
-    where = "at every size" if wins == len(sizes) else f"at {wins} of {len(sizes)} sizes"
+    at = "at every size" if wins == len(sizes) else f"at {wins} of {len(sizes)} sizes"
     shares = sorted(row.share for row in best if row.share is not None)
     low, high = percent(shares[0]), percent(shares[-1])
     reached = low if low == high else f"{low} to {high}"
-    return f"{backend} is the fastest {where}. The fastest reach {reached} of the floor."
+    return f"{backend} is the fastest {at}. The fastest reach {reached} of the floor."
 
 
 def biggest_stage(summary: Summary) -> tuple[str, float]:
@@ -65,9 +65,9 @@ def _speed(timed: Sequence[tuple[Run, Summary]]) -> str:
         for condition in conditions
     )
     variant, wins = fastest.most_common(1)[0]
-    where = _corners(wins, len(conditions))
+    at = where(wins, len(conditions))
     causal = next(STRATEGIES[run.spec.routing.strategy].causal for run, _ in timed if run.variant == variant)
-    return f"{variant}{'' if causal else ' (non-causal)'} has the shortest median step {where}."
+    return f"{variant}{'' if causal else ' (non-causal)'} has the shortest median step {at}."
 
 
 def _compared(timed: Sequence[tuple[Run, Summary]]) -> str | None:
@@ -94,12 +94,6 @@ def _compared(timed: Sequence[tuple[Run, Summary]]) -> str | None:
     ]
     found = contenders(measured, lambda run: run.variant)
     return headline(table(found, found[0])) if len(found) > 1 else None
-
-
-def _corners(wins: int, of: int) -> str:
-    if of == 1:
-        return "at the one corner measured"
-    return "at every corner" if wins == of else f"at {wins} of {of} corners"
 
 
 def _stage(timed: Sequence[tuple[Run, Summary]]) -> str:

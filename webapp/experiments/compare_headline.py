@@ -22,7 +22,7 @@ def headline(table: Table) -> str | None:
     if all(step.verdict == UNCHANGED for _, step in told):
         same = dict.fromkeys(row.contender.name for row, _ in told)
         name = f"{next(iter(same))} takes" if len(same) == 1 else "all others take"
-        return f"No significant change {_where(len(leaders), of)}: {name} as long as {base.contender.name}.{doubt}"
+        return f"No significant change {where(len(leaders), of)}: {name} as long as {base.contender.name}.{doubt}"
     alone = Counter(found[0].key for found in leaders.values() if len(found) == 1)
     if not alone:
         level = next(iter(leaders.values()))
@@ -30,7 +30,7 @@ def headline(table: Table) -> str | None:
         return f"No one is fastest alone: {names} and {_name(level[-1])} are level at {next(iter(leaders))}.{doubt}"
     winners = [row for row in table.rows if alone[row.contender.key]]
     row = max(winners, key=lambda winner: (alone[winner.contender.key], -_ratio(winner)))
-    sentence = f"{_name(row.contender)} is fastest {_where(alone[row.contender.key], of)}"
+    sentence = f"{_name(row.contender)} is fastest {where(alone[row.contender.key], of)}"
     if row.is_base:
         only = others[0] if len(others) == 1 else None
         return f"{sentence}{f': {only.contender.name} is {_against(only, base)}' if only else ''}.{doubt}"
@@ -56,7 +56,7 @@ def _against(row: Row, base: Row) -> str:
     return f"{change(max(ratios))} to {change(min(ratios))} against {name}"
 
 
-def _where(wins: int, of: int) -> str:
+def where(wins: int, of: int) -> str:
     if of == 1:
         return "at the one corner measured"
     return "at every corner" if wins == of else f"at {wins} of {of} corners"

@@ -245,7 +245,7 @@ def _variant(contender: Contender) -> str:
 
 
 def _seen(contender: Contender, corner: str, run: Measured) -> Seen:
-    return Seen(contender.name, corner, "ok", run.summary, run.layer_scale, run.position, run.noise)
+    return Seen(contender.name, corner, "ok", run.summary, run.layer_scale, run.position, run.noise, run.origin)
 
 
 def median_us(run: Measured, part: str) -> float | None:

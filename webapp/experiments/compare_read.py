@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Q, QuerySet
 
 from bench_worker.ceilings import Ceilings
 from bench_worker.findings import Verdict
@@ -74,17 +75,23 @@ def measured(numbers: Sequence[int]) -> list[Measured]:
         raise Refused(f"runs: {_listed(lost)} no finished {'run' if len(lost) == 1 else 'runs'}.")
     if untimed := [number for number in numbers if found[number]["summary"] is None]:
         raise Refused(f"runs: {_listed(untimed)} without times: the output was wrong, or no step was measured.")
-    return _with_series([found[number] for number in numbers])
+    rows = [found[number] for number in numbers]
+    beside = Run.objects.filter(experiment__in={row["experiment_id"] for row in rows}, summary__isnull=False)
+    return _with_series(rows, Counter(beside.values_list("experiment_id", "condition")))
 
 
 def of_experiment(experiment: int) -> list[Measured]:
     """The timed runs of an experiment, in the order of its plan, by whole steps alone."""
-    rows = Run.objects.filter(experiment=experiment, summary__isnull=False).order_by("position")
-    return _with_series(list(rows.values(*READ)), stages=False)
+    rows = Run.objects.filter(experiment=experiment, summary__isnull=False).order_by("position").values(*READ)
+    beside = Counter((row["experiment_id"], row["condition"]) for row in rows)
+    return _with_series(rows, beside, stages=False)
 
 
-def _with_series(rows: Sequence[Mapping[str, Any]], stages: bool = True) -> list[Measured]:
-    """``rows`` of runs with `READ`, with what each step took; without its ``stages``, as a whole alone."""
+def _with_series(
+    rows: Iterable[Mapping[str, Any]], beside: Mapping[tuple[int, str], int], stages: bool = True
+) -> list[Measured]:
+    """``rows`` of runs with `READ`, with what each step took; without its ``stages``, as a whole alone. ``beside``: how
+    many timed runs each experiment has at each condition."""
     scales = {row["pk"]: Scale.model_validate(row["scale"]) for row in rows}
     leaves = {leaf for scale in scales.values() for leaf in scale.counts}
     wanted = Q(rank=None, stage__in=("step_us", *BATCH))
@@ -96,14 +103,11 @@ def _with_series(rows: Sequence[Mapping[str, Any]], stages: bool = True) -> list
         columns[run][rank, stage] = np.array(values)
     numbers = {row["experiment_id"] for row in rows}
     experiments = {one["pk"]: one for one in Experiment.objects.filter(pk__in=numbers).values(*OF_EXPERIMENT)}
-    beside = Run.objects.filter(experiment__in=numbers, summary__isnull=False)
-    counted = beside.values_list("experiment_id", "condition").annotate(Count("pk")).order_by()
-    interleaved = {(number, condition): count for number, condition, count in counted}
     return [
         _measured(
             row,
             experiments[row["experiment_id"]],
-            interleaved[row["experiment_id"], row["condition"]],
+            beside[row["experiment_id"], row["condition"]],
             scales[row["pk"]],
             columns[row["pk"]],
         )

@@ -192,9 +192,8 @@ class PartRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Parts:
-    """What of ``corner`` every run has: the whole step, the stages and the latencies."""
+    """What of one corner every run has: the whole step, the stages and the latencies."""
 
-    corner: str
     names: list[str]
     rows: list[PartRow]
 
@@ -216,7 +215,7 @@ def parts(contenders: Sequence[Contender], base: Contender, corner: str, compare
         PartRow(contender, contender.runs[corner], contender is base, [c.get(contender.key) for c in columns])
         for contender in here
     ]
-    return Parts(corner, names, rows)
+    return Parts(names, rows)
 
 
 def contenders(runs: Sequence[Measured], name: Callable[[Measured], str]) -> list[Contender]:

@@ -17,7 +17,7 @@ from webapp.experiments.present import LATENCIES, SEEN, Seen, latencies, seen, s
 __all__ = ["READ", "TABLES", "as_csv", "as_json", "tables"]
 
 #: What `tables` reads of a run.
-READ = (*SEEN, "check_result", "clock", "scale", "origins")
+READ = (*SEEN, "check_result", "clock", "scale")
 
 Row = dict[str, Any]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from django import forms
@@ -177,7 +178,7 @@ class ExperimentForm(AskingForm):
     def asked(self) -> Experiment:
         return Experiment.model_validate(self.document, context=self.library)
 
-    @property
+    @cached_property
     def layout(self) -> Drawing | None:
         """Its ranks as they would stand, even where they can't; None while the form asks for no model."""
         try:
@@ -213,15 +214,6 @@ class DocumentForm(AskingForm):
 
     def asked(self) -> Experiment:
         return parse_experiment(str(self["document"].value() or "").encode(), self.library)
-
-    @property
-    def layout(self) -> Drawing | None:
-        """The baseline's ranks; None while the document is no experiment."""
-        try:
-            base = self.asked().base
-        except SpecError:
-            return None
-        return drawing(base.parallel, presets.load(base.model).experts)
 
     def say(self, problem: SpecError) -> None:
         self.add_error("document", str(problem))

@@ -224,7 +224,7 @@ def recordings(row: Experiment) -> list[str]:
 
 
 def _done(row: Experiment, shown: Shown, non_causal: Container[str], baseline: str) -> dict[str, Any]:
-    runs = list(row.runs.defer("requests", "expert_assignments", "routing", "fit"))
+    runs = list(row.runs.defer("requests", "expert_assignments", "routing", "fit", "exchange"))
     seen = present.seen(row.plan, ({name: getattr(run, name) for name in present.SEEN} for run in runs))
     environment = _environment(row)
     context = {
@@ -257,7 +257,7 @@ def _done(row: Experiment, shown: Shown, non_causal: Container[str], baseline: s
         "requests": requests and present.first_requests(requests),
         "num_requests": requests and len(requests.e2e_ms),
         "behind": latency.behind(summary, steps, scale, shown.behind),
-        "ranks": rank_page.of_run(run, summary, steps, shown.step) if run.exchange else None,
+        "ranks": rank_page.of_run(run, summary, steps, shown.step),
     }
 
 

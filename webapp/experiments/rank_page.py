@@ -15,9 +15,11 @@ def first_rank() -> Prefetch:
     return Prefetch("series", StageSeries.objects.filter(Q(rank=None) | Q(rank=0)))
 
 
-def of_run(run: Run, summary: Summary, steps: Steps, step: str) -> ranks.Ranks:
-    """The ranks of ``run``, which has an exchange: some columns of all steps, and every stage of the ``step`` that is
-    asked for by its number."""
+def of_run(run: Run, summary: Summary, steps: Steps, step: str) -> ranks.Ranks | None:
+    """The ranks of ``run``: some columns of all steps, and every stage of the ``step`` that is asked for by its number.
+    None where one rank ran; its exchange, which grows with ranks and experts, is read for no other run."""
+    if run.spec["parallel"]["mode"] == "single":
+        return None
     exchange = Exchange.model_validate(run.exchange)
     series = StageSeries.objects.filter(run=run, rank__isnull=False)
     whole: dict[str, dict[int, list[float]]] = {name: {} for name in ranks.WHOLE}

@@ -61,9 +61,6 @@ def step_columns(steps: Steps, scale: Scale) -> list[Column]:
         stage: Column(stage, stage, np.array(ms), duration_ms, stage=stage)
         for stage, ms in step_stages_ms(steps, scale).items()
     }
-    idle_ms = np.array(steps.ranks[0].idle_us) / 1000
-    if idle_ms.any() and "idle" not in by_stage:
-        by_stage["idle"] = Column("idle", "idle", idle_ms, duration_ms, stage="idle")
     return [*(column for column in columns if column.key != "dropped" or column.values.any()), *by_stage.values()]
 
 

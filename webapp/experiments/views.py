@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,6 +27,8 @@ from webapp.experiments.models import Experiment, Kind, Machine
 from webapp.traces.store import traces_library
 
 PER_PAGE = 25
+#: What the head of an experiment's page doesn't show.
+BELOW_HEAD = ("document", "plan", "result", "last_output", "notes")
 #: Of a page whose part is served under the same address: going back must not show the part alone.
 part_of_its_page = vary_on_headers("HX-Request")
 
@@ -121,11 +124,11 @@ def detail(request: HttpRequest, pk: int) -> HttpResponse:
 def live(request: HttpRequest, pk: int) -> HttpResponse:
     """The part of the page that changes until the experiment has ended; only its head while the rest is as it was when
     it was last sent (``?shown=`` its stamp), for most of a page costs the machine that is being measured too much."""
-    row = visible(pk)
+    row = visible(pk, without=BELOW_HEAD)
     if not request.htmx:  # type: ignore[attr-defined]
         return redirect(row)
     if request.GET.get("shown") != page.stamp(row):
-        return render(request, "experiments/detail.html#live", _context(request, row))
+        return render(request, "experiments/detail.html#live", _context(request, visible(pk)))
     return reswap(render(request, "experiments/detail.html#head", page.head(row)), "none")
 
 
@@ -171,9 +174,10 @@ def document(request: HttpRequest, pk: int) -> HttpResponse:
     return download(export.experiment_json(row), f"experiment-{pk}.json")
 
 
-def visible(pk: int) -> Experiment:
-    """The experiment, unless it was deleted or never was. Raises `Http404`."""
-    return get_object_or_404(Experiment.objects.visible().select_related("author", "machine"), pk=pk)
+def visible(pk: int, without: Sequence[str] = ()) -> Experiment:
+    """The experiment, unless it was deleted or never was; its fields ``without`` are read where they are asked for.
+    Raises `Http404`."""
+    return get_object_or_404(Experiment.objects.visible().select_related("author", "machine").defer(*without), pk=pk)
 
 
 def _or_part(request: HttpRequest, template: str, part: str) -> str:

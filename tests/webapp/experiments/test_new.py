@@ -17,7 +17,7 @@ from bench_worker.strategies import NON_CAUSAL, STRATEGIES
 from tests.webapp.experiments import make
 from tests.webapp.experiments.rows import text_of
 from webapp.experiments import fields, machines, queue
-from webapp.experiments.forms import DocumentForm, ExperimentForm
+from webapp.experiments.forms import ExperimentForm
 from webapp.experiments.models import Experiment, State
 from webapp.traces.models import Recording
 from webapp.traces.recording_store import import_recording, recording_files
@@ -603,14 +603,6 @@ def test_ranks_that_cannot_stand_so_are_drawn_with_the_reason(signed_in: Any) ->
 @pytest.mark.parametrize("changes", [{"model": "nobody"}, {"mode": "virtual", "tp": "many"}])
 def test_without_a_model_or_numbers_there_is_nothing_to_draw(signed_in: Any, changes: dict[str, str]) -> None:
     assert 'class="layout"' not in signed_in.post(NEW, texts(**changes)).content.decode()
-
-
-def test_the_form_as_a_document_knows_its_ranks_too() -> None:
-    whole = ExperimentForm(texts(**RANKS), library=Library()).document
-    as_json = DocumentForm.showing(whole, Library())
-    assert as_json.layout is not None
-    assert as_json.layout.caption.startswith("8 ranks on 2 nodes")
-    assert DocumentForm({"document": "{"}, library=Library()).layout is None
 
 
 def test_the_form_says_what_redundant_experts_take(signed_in: Any) -> None:

@@ -213,7 +213,7 @@ def test_the_pages_queries_do_not_grow_with_the_runs(
     row = done(member, conditions=[{"concurrency": 1, "prompt_tokens": 16 + n} for n in range(corners)])
     # session, user; experiment, runs; the chosen run's series and requests; what is compared at one corner; of the
     # comparison: runs, series, experiment, variants at each corner
-    with django_assert_num_queries(11):
+    with django_assert_num_queries(10):
         signed_in.get(row.get_absolute_url())
 
 

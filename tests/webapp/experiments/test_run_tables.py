@@ -66,10 +66,12 @@ def test_an_open_loop_tells_when_its_steps_began() -> None:
 
 def test_drops_and_idle_time_have_a_column_where_there_are_any() -> None:
     assert {"dropped", "idle"}.isdisjoint(column.key for column in columns_of())
-    steps = run().steps
+    steps, scale = run().steps, run().scale
     assert isinstance(steps, Steps)
     rank = steps.ranks[0].model_copy(update={"idle_us": [0.0, 500.0, 0.0, 0.0, 0.0]})
-    columns = {column.key: column for column in columns_of(dropped=[0, 3, 0, 0, 0], ranks=[rank])}
+    steps = steps.model_copy(update={"dropped": [0, 3, 0, 0, 0], "ranks": [rank]})
+    scale = scale.model_copy(update={"counts": scale.counts | {"idle": 1}})
+    columns = {column.key: column for column in run_tables.step_columns(steps, scale)}
     assert columns["dropped"].values.tolist() == [0, 3, 0, 0, 0]
     assert columns["idle"].values.tolist() == [0, 0.5, 0, 0, 0]
 
