@@ -17,8 +17,6 @@ from webapp.accounts import tokens as store
 from webapp.accounts.models import Role, Scope, Token, User
 from webapp.accounts.roles import member, needs
 
-READ_ONLY, READ_AND_RUN = "read", "run"
-SCOPES = {READ_ONLY: [Scope.READ], READ_AND_RUN: [Scope.READ, Scope.RUN]}
 LIFETIMES = {30: "30 days", 90: "90 days", 365: "a year", 0: "never"}
 
 
@@ -26,7 +24,7 @@ class TokenForm(forms.Form):
     """What a new token of ``user`` is for."""
 
     name = forms.CharField(label="What for", max_length=100, widget=forms.TextInput(attrs={"autocomplete": "off"}))
-    may = forms.ChoiceField(label="May", choices=[(READ_ONLY, "read"), (READ_AND_RUN, "read, queue and change")])
+    may = forms.ChoiceField(label="May", choices=[(Scope.READ, "read"), (Scope.RUN, "read, queue and change")])
     days = forms.TypedChoiceField(label="Expires in", coerce=int, choices=list(LIFETIMES.items()), initial=90)
 
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
@@ -35,7 +33,7 @@ class TokenForm(forms.Form):
         if not user.may_run:
             may = self.fields["may"]
             assert isinstance(may, forms.ChoiceField)
-            may.choices = [(READ_ONLY, "read")]
+            may.choices = [(Scope.READ, "read")]
 
     @property
     def lifetime(self) -> timedelta | None:
@@ -52,7 +50,7 @@ def tokens(request: HttpRequest) -> HttpResponse:
     form = TokenForm(request.POST or None, user=user)
     text = ""
     if form.is_valid():
-        _, text = store.issue(user, form.cleaned_data["name"], SCOPES[form.cleaned_data["may"]], form.lifetime)
+        _, text = store.issue(user, form.cleaned_data["name"], store.SCOPES[form.cleaned_data["may"]], form.lifetime)
         form = TokenForm(user=user)
     known = Token.objects.select_related("user")
     context = {"form": form, "text": text, "tokens": known if user.is_admin else known.filter(user=user)}

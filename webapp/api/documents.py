@@ -9,7 +9,7 @@ from django.db.models import Prefetch, QuerySet
 from django.utils import timezone
 from pydantic import BaseModel, ConfigDict, Field
 
-from webapp.experiments import export, present
+from webapp.experiments import present
 from webapp.experiments.fields import in_order
 from webapp.experiments.models import Experiment, Kind, Machine, Run
 from webapp.experiments.models import State as States
@@ -201,9 +201,3 @@ class Description(BaseModel):
     title: str | None = Field(default=None, description="One line, at most 200 characters.")
     tags: list[str] | None = None
     notes: str | None = Field(default=None, description="At most 10,000 characters.")
-
-
-def result_bytes(row: Experiment) -> bytes | None:
-    """The result file, or None before the experiment is done."""
-    measured = export.result_of(row)
-    return None if measured is None else export.as_json(measured)

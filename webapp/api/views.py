@@ -31,15 +31,15 @@ from webapp.api.documents import (
     RunSummary,
     SeriesHistory,
     SeriesPage,
-    result_bytes,
     with_nights,
 )
 from webapp.api.once import once
 from webapp.api.problems import Refused, problem
 from webapp.api.schema import CURSOR, KEY, LABELS, PAGE_SIZE, POOL, problems
-from webapp.experiments import deeds, labels, machines, memory, queue
+from webapp.experiments import deeds, export, labels, machines, memory, queue
 from webapp.experiments.forms import DescriptionForm
 from webapp.experiments.models import Experiment, Machine, Run, State
+from webapp.experiments.views import visible
 from webapp.history.models import Series
 from webapp.traces.store import traces_library
 
@@ -137,11 +137,11 @@ class ExperimentResult(APIView):
     )
     def get(self, request: Request, pk: int) -> HttpResponse:
         """Everything that was measured, once the experiment is done."""
-        row = _visible(pk)
-        data = result_bytes(row)
-        if data is None:
+        row = visible(pk)
+        measured = export.result_of(row)
+        if measured is None:
             return problem(409, f"Experiment {pk} is {row.state}; only what is done has a result.")
-        return HttpResponse(data, content_type="application/json")
+        return HttpResponse(export.as_json(measured), content_type="application/json")
 
 
 class ExperimentCancel(APIView):
@@ -228,8 +228,8 @@ class Nothing(APIView):
 
 
 def _visible(pk: int) -> Experiment:
-    rows = Experiment.objects.visible().select_related("author", "machine")
-    return get_object_or_404(rows, pk=pk)
+    """As `visible`, without what only results and pages read: programs ask again and again."""
+    return visible(pk, without=HEAVY)
 
 
 def _one(row: Experiment, status: int = 200) -> Response:

@@ -33,7 +33,8 @@ log = logging.getLogger(__name__)
 def look(now: datetime | None = None) -> None:
     """Write the digests that are due and send what is to be sent. Safe to run twice at once."""
     now = now or timezone.now()
-    for group in Group.objects.filter(series__changes__in=_untold()).distinct():
+    told_tonight = Group.objects.filter(digests__night=now.date())
+    for group in Group.objects.filter(series__changes__in=_untold()).exclude(pk__in=told_tonight).distinct():
         attendant.done(partial(compose, group, now))
     due = Delivery.objects.filter(sent_at=None, next_try_at__lte=now, tries__lt=MOST_TRIES)
     for delivery in due.select_related("digest"):

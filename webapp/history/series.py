@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import groupby
@@ -90,7 +90,7 @@ def analyse(group: Group, now: datetime) -> None:
     Group.objects.select_for_update().get(pk=group.pk)  # one analysis at a time
     records = list(group.records.filter(experiment__deleted_at=None).order_by("-at", "-pk")[:LOOKED_AT])[::-1]
     place = {record.pk: index for index, record in enumerate(records)}
-    known = _by_series(Change.objects.filter(series__group=group).select_related("first", "series"))
+    known = _by_series(Change.objects.filter(series__group=group).select_related("first"))
     points = Point.objects.filter(record__in=records).values_list("series", "record", "value")
     by_series = groupby(sorted(points, key=lambda one: (one[0], place[one[1]])), key=lambda one: one[0])
     values = {pk: [(record, value) for _, record, value in nights] for pk, nights in by_series}
@@ -99,7 +99,7 @@ def analyse(group: Group, now: datetime) -> None:
         nights = values.get(row.pk, [])
         _describe(row, nights, records, place)
         rows.append(row)
-        found += _changes(row, nights, known.get(row.pk, []), place, now)
+        found += _changes(row, nights, known.get(row.pk, []), records, now)
     Series.objects.bulk_update(rows, ("recent", "nights", "last_at", "week"))
     _keep(group, found, place)
     Group.objects.filter(pk=group.pk).update(analysed_at=now)
@@ -114,11 +114,12 @@ def _describe(
 
 
 def _changes(
-    row: Series, nights: Sequence[tuple[int, float]], known: Sequence[Change], place: dict[int, int], now: datetime
+    row: Series, nights: Sequence[tuple[int, float]], known: Sequence[Change], records: Sequence[Record], now: datetime
 ) -> list[Change]:
     """The changes of a series: those that are known with what is new of them, and new ones, not saved yet."""
     values = [value for _, value in nights]
     where = {record: index for index, (record, _) in enumerate(nights)}
+    _leave_deleted(known, where, records)
     tonight = change_points(values)
     borne_out = confirmed(values, tonight, change_points(values[:-1]))
     left = [change for change in known if change.first_id in where]
@@ -130,12 +131,23 @@ def _changes(
         else:
             left.remove(change)
         if change.state == Triage.NEW:
-            change.first_id, change.last_before_id = nights[point.index][0], nights[point.index - 1][0]
+            change.first_id = nights[point.index][0]
+        if start := where[change.first_id]:
+            change.last_before_id = nights[start - 1][0]
         change.ratio, change.p_value = point.ratio, point.p_value
         if point in borne_out and change.confirmed_at is None:
             change.confirmed_at = now
         found.append(change)
     return found
+
+
+def _leave_deleted(known: Iterable[Change], where: Mapping[int, int], records: Sequence[Record]) -> None:
+    """Let changes whose first night was deleted begin with the night after it: they would go with its experiment, and
+    with them what was told and decided."""
+    for change in known:
+        if change.first_id not in where and records and records[0].at <= change.first.at:
+            later = (record.pk for record in records if record.at >= change.first.at and record.pk in where)
+            change.first_id = next(later, change.first_id)
 
 
 def _point(change: Change, where: Mapping[int, int]) -> ChangePoint:

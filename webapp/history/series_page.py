@@ -114,7 +114,9 @@ def _places(changes: Any) -> dict[int, list[int]]:
     """By series, where its changes stand among the values that are drawn."""
     found: dict[int, list[int]] = {}
     after = (
-        changes.filter(series__points__record__at__gte=F("first__at"))
+        changes.filter(
+            series__points__record__at__gte=F("first__at"), series__points__record__experiment__deleted_at=None
+        )
         .values("pk", "series_id", "series__nights")
         .annotate(nights_since=Count("series__points"))
     )

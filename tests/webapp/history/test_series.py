@@ -131,6 +131,16 @@ class TestChanges:
         nights(slowed, 19, 22, from_night=10, **SLOWER)
         assert [(change.state, change.first.at) for change in changes()] == [("noise", day(10))]
 
+    def test_a_decision_outlives_the_nights_on_both_sides_of_its_change(self, slowed: Schedule, member: Any) -> None:
+        series.decide(changes()[0], Triage.EXPECTED, "a new kernel", member, day(18))
+        for number in (9, 10):  # the last night before it, and its first
+            upkeep.delete(Record.objects.get(at=day(number)).experiment_id)
+            series.analyse(Group.objects.get(), day(19))
+            Experiment.objects.filter(deleted_at__isnull=False).delete()  # what becomes of it after a week
+        (change,) = changes()
+        assert (change.state, change.note, change.by) == ("expected", "a new kernel", member)
+        assert (change.first.at, change.last_before.at) == (day(11), day(8))
+
     def test_a_decision_holds_for_all_series_of_the_event_also_those_found_later(
         self, slowed: Schedule, member: Any
     ) -> None:

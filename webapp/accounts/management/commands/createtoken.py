@@ -8,8 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from webapp.accounts import tokens
-from webapp.accounts.models import User
-from webapp.accounts.token_views import READ_AND_RUN, READ_ONLY, SCOPES
+from webapp.accounts.models import Scope, User
 
 MAX_DAYS = 3650
 
@@ -20,7 +19,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("user", help="the member's name")
         parser.add_argument("--name", default="made on the command line", help="what it is for")
-        parser.add_argument("--may", choices=[READ_ONLY, READ_AND_RUN], default=READ_AND_RUN)
+        parser.add_argument("--may", choices=Scope.values, default=Scope.RUN.value)
         parser.add_argument("--days", type=int, default=90, help="until it expires; 0: never")
 
     def handle(self, *args: Any, user: str, name: str, may: str, days: int, **options: Any) -> None:
@@ -29,7 +28,7 @@ class Command(BaseCommand):
         owner = User.objects.filter(username=user, is_active=True).first()
         if owner is None:
             raise CommandError(f"USER: {user!r} is not the name of a member who may sign in.", returncode=2)
-        if may == READ_AND_RUN and not owner.may_run:
+        if may == Scope.RUN and not owner.may_run:
             raise CommandError(f"--may: {user} is a viewer, whose tokens may only read.", returncode=2)
-        _, text = tokens.issue(owner, name[:100], SCOPES[may], timedelta(days=days) if days else None)
+        _, text = tokens.issue(owner, name[:100], tokens.SCOPES[may], timedelta(days=days) if days else None)
         self.stdout.write(text)
