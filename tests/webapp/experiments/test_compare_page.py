@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.webapp.experiments.rows import done, text_of, title_of
+from tests.webapp.experiments.rows import done, on_ranks, text_of, title_of
 from webapp.experiments import compare_page, compare_read, queue
 from webapp.experiments.compare_summary import COLUMNS
 
@@ -55,6 +55,24 @@ def test_variants_of_an_experiment_are_compared_stage_by_stage(signed_in: Any, m
     assert places == sorted(places)
     assert "none ▲ 83% (" in text
     assert response.content.decode().count("<h1") == 1
+
+
+def test_modelled_networks_are_marked_in_every_table_of_times(signed_in: Any, member: Any) -> None:
+    page = signed_in.get(address(*runs_of(on_ranks(member, [0, 1]))[:2])).content.decode()
+    tables = [table for table in re.findall(r"<table.*?</table>", page, re.DOTALL) if "Mean step" in table]
+    assert tables
+    assert all(table.count("≈×16") == 2 for table in tables)
+
+
+def test_a_run_that_was_not_steady_leads_to_the_rule_on_its_experiments_page(signed_in: Any, member: Any) -> None:
+    row = done(member)
+    for run in row.runs.all():
+        run.noise = run.noise | {"label": "noisy"}
+        run.save()
+    assert f'href="{row.get_absolute_url()}#steady"' in signed_in.get(address(*runs_of(row)[:2])).content.decode()
+    page = signed_in.get(row.get_absolute_url()).content.decode()
+    assert 'href="#steady"' in page
+    assert 'id="steady"' in page
 
 
 def test_every_chart_has_words_and_a_table(signed_in: Any, member: Any) -> None:
