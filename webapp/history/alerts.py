@@ -13,12 +13,10 @@ from functools import partial
 from django.conf import settings
 from django.db import transaction
 from django.db.models import F, QuerySet
-from django.db.models.fields.json import KeyTransform
 from django.utils import timezone
 
 from webapp.accounts import mail
 from webapp.experiments import attendant
-from webapp.experiments.models import Experiment
 from webapp.history import versions, webhooks, wording
 from webapp.history.models import Change, Delivery, Digest, Group, Record, Triage
 from webapp.history.series import is_same_event
@@ -97,7 +95,7 @@ def _written(group: Group, changes: Sequence[Change], now: datetime) -> Digest:
         for change in changes
     ]
     earliest = min(changes, key=lambda change: change.first.at)
-    new = versions.differences(_versions(earliest.last_before), _versions(earliest.first))
+    new = versions.differences(earliest.last_before.versions, earliest.first.versions)
     return Digest.objects.create(
         group=group,
         night=now.date(),
@@ -105,15 +103,6 @@ def _written(group: Group, changes: Sequence[Change], now: datetime) -> Digest:
         text=wording.text(str(group), slower, new),
         facts=wording.facts(str(group), slower, new),
     )
-
-
-def _versions(record: Record) -> dict[str, str]:
-    environment = KeyTransform("environment", "result")
-    row = Experiment.objects.filter(pk=record.experiment_id).annotate(
-        commit=KeyTransform("commit", environment), software=KeyTransform("versions", environment)
-    )
-    labels, commit, software = row.values_list("labels", "commit", "software").get()
-    return versions.known(labels, commit, software)
 
 
 def _send(digest: Digest, channel: str) -> str:

@@ -92,7 +92,6 @@ class Group(models.Model):
     fingerprint = models.CharField(max_length=16)
     machine = models.CharField(max_length=200, help_text="A machine's name, which those of a class share.")
     title = models.CharField(max_length=200, help_text="Of the latest experiment.")
-    analysed_at = models.DateTimeField(null=True)
 
     class Meta:
         constraints = (models.UniqueConstraint(fields=("fingerprint", "machine"), name="group_once"),)
@@ -107,10 +106,15 @@ class Record(models.Model):
     group = models.ForeignKey(Group, on_delete=models.CASCADE, related_name="records")
     experiment = models.OneToOneField(Experiment, on_delete=models.CASCADE, related_name="record")
     at = models.DateTimeField(help_text="When it was due, or ended where no schedule asked for it.")
+    versions = models.JSONField(default=dict, help_text="Labels, commit and software by name; see `versions.known`.")
+    is_counted = models.BooleanField(default=True, help_text="False since an analysis saw that it is deleted.")
 
     class Meta:
         ordering = ("at", "pk")
-        indexes = (models.Index(fields=("group", "at"), name="record_of_group"),)
+        indexes = (
+            models.Index(fields=("group", "at"), name="record_of_group"),
+            models.Index(fields=("experiment",), condition=Q(is_counted=False), name="record_not_counted"),
+        )
 
     def __str__(self) -> str:
         return f"{self.group} at {self.at:%Y-%m-%d %H:%M}"

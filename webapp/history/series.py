@@ -1,4 +1,4 @@
-"""From finished experiments to series and their changes. A group is analysed whenever it gets a night, and once a day.
+"""From finished experiments to series and their changes. A group is analysed when it gets a night or loses one.
 
 An experiment is part of the history if a schedule queued it or it has labels, so that one of a kind doesn't fill it.
 """
@@ -8,40 +8,49 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from itertools import groupby
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from webapp.experiments import attendant
 from webapp.experiments.models import Experiment, Kind, Run, State
-from webapp.history import metrics
+from webapp.history import metrics, versions
 from webapp.history.detection import ChangePoint, change_points, confirmed, is_same_step
 from webapp.history.models import Change, Group, Point, Record, Series, Triage
 from webapp.history.trend import week_change
 
 #: Nights that an analysis looks at, and that a list draws.
 LOOKED_AT, DRAWN = 400, 60
-AGAIN_AFTER = timedelta(days=1)
 #: Fields of a change that an analysis writes, and those that say what a person decided.
 ANALYSED = ("first_id", "last_before_id", "ratio", "p_value", "confirmed_at")
 DECIDED = ("state", "note", "by_id", "decided_at")
 
 
 def follow(now: datetime | None = None) -> None:
-    """Take up what has ended since the last look, and analyse again what was not for a day, as experiments are deleted.
+    """Take up what has ended since the last look, and analyse again where experiments were deleted or brought back.
     Safe to run twice at once."""
     now = now or timezone.now()
     ended = Experiment.objects.visible().filter(kind=Kind.EXPERIMENT, state=State.DONE, record=None)
     wanted = ended.filter(Q(night__isnull=False) | ~Q(labels={})).order_by("finished_at", "pk")
     for pk in wanted.values_list("pk", flat=True):
         attendant.done(partial(take_up, pk, now))
-    for group in Group.objects.filter(analysed_at__lt=now - AGAIN_AFTER):
+    for group in Group.objects.filter(Q(pk__in=_lost().values("group")) | Q(pk__in=_back().values("group"))):
         attendant.done(partial(analyse, group, now))
+
+
+def _lost() -> QuerySet[Record]:
+    """Records that count though their experiments were deleted; the index of what is deleted finds these few."""
+    return Record.objects.filter(is_counted=True, experiment__deleted_at__isnull=False)
+
+
+def _back() -> QuerySet[Record]:
+    """Records that don't count though their experiments were brought back; few as well."""
+    return Record.objects.filter(is_counted=False, experiment__deleted_at=None)
 
 
 def fingerprint(document: Mapping[str, Any]) -> str:
@@ -59,12 +68,14 @@ def take_up(pk: int, now: datetime) -> None:
     row = Experiment.objects.select_related("machine", "night").get(pk=pk)
     assert row.machine
     assert row.finished_at
+    assert row.result
     night = getattr(row, "night", None)
     group, _ = Group.objects.update_or_create(
         fingerprint=fingerprint(row.document), machine=row.machine.name, defaults={"title": row.title}
     )
     at = night.due_at if night else row.finished_at
-    record, is_first = Record.objects.get_or_create(experiment=row, defaults={"group": group, "at": at})
+    facts = {"group": group, "at": at, "versions": versions.of_experiment(row.labels, row.result)}
+    record, is_first = Record.objects.get_or_create(experiment=row, defaults=facts)
     if is_first:
         _write_points(group, record)
         analyse(group, now)
@@ -88,7 +99,10 @@ def _write_points(group: Group, record: Record) -> None:
 def analyse(group: Group, now: datetime) -> None:
     """Find the changes of all series of ``group`` anew, in a constant number of queries."""
     Group.objects.select_for_update().get(pk=group.pk)  # one analysis at a time
-    records = list(group.records.filter(experiment__deleted_at=None).order_by("-at", "-pk")[:LOOKED_AT])[::-1]
+    # what is deleted or brought back from here on is for the next look to see
+    _lost().filter(group=group).update(is_counted=False)
+    _back().filter(group=group).update(is_counted=True)
+    records = list(group.records.filter(is_counted=True).order_by("-at", "-pk")[:LOOKED_AT])[::-1]
     place = {record.pk: index for index, record in enumerate(records)}
     known = _by_series(Change.objects.filter(series__group=group).select_related("first"))
     points = Point.objects.filter(record__in=records).values_list("series", "record", "value")
@@ -102,7 +116,6 @@ def analyse(group: Group, now: datetime) -> None:
         found += _changes(row, nights, known.get(row.pk, []), records, now)
     Series.objects.bulk_update(rows, ("recent", "nights", "last_at", "week"))
     _keep(group, found, place)
-    Group.objects.filter(pk=group.pk).update(analysed_at=now)
 
 
 def _describe(

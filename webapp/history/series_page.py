@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 from django.core.paginator import Page, Paginator
 from django.db.models import Count, F
-from django.db.models.fields.json import KeyTransform
 
-from webapp.history import metrics, series_chart, versions
+from webapp.history import metrics, series_chart, versions, watchdog
 from webapp.history.models import CLOSED, Change, Delivery, Point, Series, Triage
 from webapp.history.series import DRAWN
 from webapp.history.trend import usual_range
@@ -75,8 +74,17 @@ def interval(week: Sequence[float]) -> str:
     return f"{ratio} against the week before, 95% interval {low} to {high}".replace("-", "−")
 
 
+def last_night(now: datetime) -> dict[str, Any]:
+    """For home: how the latest nights went, and what is wrong with them."""
+    lines = watchdog.lines(now)
+    return (headline() if lines else {}) | {
+        "num_schedules": sum(line.schedule.is_on for line in lines),
+        "troubled": [line for line in lines if line.concerns],
+    }
+
+
 def headline() -> dict[str, Any]:
-    """For home: how many series are steady, and which one became slower most, by event, of those that are confirmed."""
+    """How many series are steady, and which one became slower most, by event, of those that are confirmed."""
     slower = Change.objects.exclude(state__in=CLOSED).filter(ratio__gt=1, confirmed_at__isnull=False)
     lines = [Line(change.series, change, []) for change in slower.select_related("series__group", "first")]
     lines.sort(key=lambda line: (not line.series.metric.startswith(metrics.STAGE), -line.change.ratio))  # type: ignore[union-attr]
@@ -163,18 +171,13 @@ def _beside(change: Change, nights: Sequence[Night], place: Mapping[int, int]) -
 
 
 def _nights(series: Series) -> list[Night]:
-    environment = KeyTransform("environment", "record__experiment__result")
     points = (
         Point.objects.filter(series=series, record__experiment__deleted_at=None)
         .order_by("-record__at", "-record")
-        .annotate(commit=KeyTransform("commit", environment), software=KeyTransform("versions", environment))
-        .values_list(
-            "record__at", "value", "run", "record__experiment", "record__experiment__labels", "commit", "software"
-        )[:SHOWN]
+        .values_list("record__at", "value", "run", "record__experiment", "record__versions")[:SHOWN]
     )
     nights: list[Night] = []
-    for at, value, run, experiment, labels, commit, software in reversed(list(points)):
-        told = versions.known(labels, commit, software)
+    for at, value, run, experiment, told in reversed(list(points)):
         differs = versions.differences(nights[-1].versions, told) if nights else {}
         new = {name: after for name, (_, after) in differs.items()}
         nights.append(Night(at, value, run, experiment, told, new))
