@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from django.core.paginator import Page, Paginator
 from django.db.models import Count, F
 
-from webapp.history import metrics, series_chart, versions, watchdog
+from webapp.history import metrics, reruns, series_chart, versions, watchdog
 from webapp.history.models import CLOSED, Change, Delivery, Point, Series, Triage
 from webapp.history.series import DRAWN
 from webapp.history.trend import usual_range
@@ -138,7 +138,7 @@ def _places(changes: Any) -> dict[int, list[int]]:
 def of_series(series: Series) -> dict[str, Any]:
     """The page of one series."""
     nights = _nights(series)
-    changes = list(series.changes.select_related("first", "last_before", "by").order_by("-first__at"))
+    changes = list(series.changes.select_related("first", "last_before", "by", "rerun").order_by("-first__at"))
     place = {night.experiment: index for index, night in enumerate(nights)}
     at = {change.pk: place[change.first.experiment_id] for change in changes if change.first.experiment_id in place}
     values = [night.value for night in nights]
@@ -163,6 +163,10 @@ class _Told(NamedTuple):
     change: Change
     before: Night | None
     after: Night | None
+
+    @property
+    def rerun_words(self) -> str:
+        return reruns.in_words(self.change)
 
 
 def _beside(change: Change, nights: Sequence[Night], place: Mapping[int, int]) -> tuple[Night | None, Night | None]:

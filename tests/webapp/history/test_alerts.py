@@ -51,7 +51,7 @@ def test_a_regression_is_told_once_with_the_right_night_and_stage(planned: Sched
     (message,) = mailed
     assert message.to == ["team@example.org"]
     assert message.subject.startswith("Slower: experts +1")
-    assert "is slower since the night of 2026-03-12, and a further night confirmed it." in message.body
+    assert "is slower since the night of 2026-03-12, confirmed by a further night." in message.body
     experts = Change.objects.get(series__metric="stage.experts").series
     assert f"https://moescope.example.org/history/{experts.pk}/" in message.body
     assert Digest.objects.count() == 1

@@ -100,6 +100,16 @@ def test_an_owner_who_may_only_read_is_refused(signed_in: Any, member: Any, djan
     assert "vera may only read: choose a runner or an administrator." in text_of(response)
 
 
+@pytest.mark.parametrize(("said", "kept"), [("False", False), ("True", True), ("", True)])
+def test_a_slower_night_is_measured_again_unless_the_schedule_says_to_wait(
+    signed_in: Any, member: Any, said: str, kept: bool
+) -> None:
+    signed_in.post("/schedules/new/", posted(done(member), measures_again=said))
+    made = Schedule.objects.get()
+    assert made.measures_again == kept
+    assert f'value="{kept}" selected' in signed_in.get(f"/schedules/{made.pk}/change/").text
+
+
 def test_a_first_day_to_come_is_waited_for(signed_in: Any, member: Any) -> None:
     day = (timezone.now() + timedelta(days=3)).date()
     signed_in.post("/schedules/new/", posted(done(member), first_on=day.isoformat()))
