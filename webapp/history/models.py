@@ -182,6 +182,20 @@ class Point(models.Model):
         return f"{self.value:g}"
 
 
+class Thinning(models.Model):
+    """One night's thinning of old steps, and how far it came. See `retention`."""
+
+    night = models.DateField(unique=True)
+    began_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+    experiments = models.PositiveIntegerField(default=0)
+    runs = models.PositiveIntegerField(default=0)
+    num_bytes = models.PositiveBigIntegerField(default=0)
+
+    def __str__(self) -> str:
+        return f"thinning of {self.night:%Y-%m-%d}"
+
+
 class Triage(models.TextChoices):
     """What the team says about a change."""
 
