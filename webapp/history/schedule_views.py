@@ -49,7 +49,9 @@ def change(request: HttpRequest, pk: int) -> HttpResponse:
 def detail(request: HttpRequest, pk: int) -> HttpResponse:
     """The latest nights of one schedule."""
     schedule = get_object_or_404(Schedule.objects.select_related("owner"), pk=pk)
-    past = schedule.nights.select_related("experiment").defer("experiment__document", "experiment__result")[:NIGHTS]
+    again = "experiment__record__rerun__experiment"
+    heavy = (f"{row}__{name}" for row in ("experiment", again) for name in ("document", "result"))
+    past = schedule.nights.select_related(again).defer(*heavy)[:NIGHTS]
     line = next(line for line in watchdog.lines(timezone.now()) if line.schedule == schedule)
     return render(request, "history/schedule.html", {"line": line, "schedule": schedule, "nights": past})
 
