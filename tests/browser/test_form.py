@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from bench_worker.strategies import STRATEGIES
+from tests.browser.folds import unfold
 from webapp.experiments import fields, queue
 from webapp.experiments.models import Experiment
 
@@ -34,10 +35,6 @@ def form(request: Any, browser: Browser, live_server: Any, signed_in: Any) -> It
     yield page
     context.close()
     assert [text for text in said if "status of 422" not in text] == []
-
-
-def unfold(page: Page, summary: str) -> None:
-    page.locator("summary", has_text=summary).click()
 
 
 def shown(page: Page) -> set[str]:
