@@ -97,7 +97,7 @@ class Compared(NamedTuple):
         if self.found is None:
             return self.reason
         if self.found.ci95 is None:
-            return "too few steps"
+            return "too few samples"
         return change(self.found.ratio) if self.css != "same" else "~"
 
     @property

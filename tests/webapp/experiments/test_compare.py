@@ -64,7 +64,7 @@ def test_a_truncated_run_is_compared_as_far_as_it_came() -> None:
 
 def test_few_steps_say_nothing() -> None:
     found = compare(measured(steps=6), measured("other", 0.5, id=2, steps=6), STEP)
-    assert (found.words, found.css) == ("too few steps", "same")
+    assert (found.words, found.css) == ("too few samples", "same")
     assert words(found.more) == "▼ 50%, but only 6 samples"
 
 

@@ -29,7 +29,7 @@ def test_over_several_corners_it_is_the_geometric_mean() -> None:
         "b is fastest at every corner: ▼ 15% (14.7–15.6) against a (geometric mean)."
     )
     assert words(*at_both("a", 1, 1, 1), *at_both("b", 2, 0.8, 0.8), *at_both("c", 3, 0.7, 1.5)) == (
-        "b is fastest at 1 of 2 corners: ▼ 20% (19.6–20.4) against a (geometric mean)."
+        "b is fastest at 1 of 2 corners: ▼ 20% (19.6–20.4) against a (geometric mean). c is fastest at 1×16."
     )
     assert words(*at_both("a", 1, 1, 1), *at_both("b", 2, 0.8, 1.5), *at_both("c", 3, 2, 0.999)) == (
         "b is fastest at 1 of 2 corners; over all corners it is ▲ 9.5% (8.9–10.2) against a (geometric mean)."
@@ -57,7 +57,24 @@ def test_a_baseline_that_nobody_beats_is_the_answer() -> None:
         "a is fastest at the one corner measured: b is ▲ 20% (19.1–20.9) against a."
     )
     assert words(measured("a", id=1), measured("b", 1.2, id=2), measured("c", 1.3, id=3)) == (
-        "a is fastest at the one corner measured."
+        "a is fastest at the one corner measured: b is next, ▲ 20% (19.1–20.9) against a."
+    )
+    assert words(*at_both("a", 1, 1, 1), *at_both("b", 2, 1.2, 0.9), *at_both("c", 3, 1.3, 1.3)) == (
+        "a is fastest at 1 of 2 corners. b is fastest at 4×64."
+    )
+
+
+def test_a_baseline_that_leads_at_some_corners_alone_has_no_next() -> None:
+    """b and c are level at the second corner, where a is slower."""
+    assert words(*at_both("a", 1, 1, 1), *at_both("b", 2, 1.2, 0.9), *at_both("c", 3, 1.3, 0.9)) == (
+        "a is fastest at 1 of 2 corners."
+    )  # nobody is fastest alone at the other
+
+
+def test_a_corner_that_the_baseline_never_ran_at_has_nothing_to_compare() -> None:
+    elsewhere = [measured(name, id=id, condition=1) for name, id in (("b", 12), ("c", 13))]
+    assert words(measured("a", id=1), measured("b", 0.8, id=2), measured("c", 0.9, id=3), *elsewhere) == (
+        "b is fastest at 1 of 2 corners: ▼ 20% (19.4–20.6) against a. Nothing to compare at 4×64."
     )
 
 
