@@ -13,6 +13,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from bench_worker.parallel.all_to_all import all_to_all
 from bench_worker.parallel.common_clock import clock_offsets_us
 from bench_worker.parallel.network_fit import fit_table
 from bench_worker.parallel.topology import Table, domains
@@ -67,7 +68,7 @@ def _rounds(crew: World, pairs: np.ndarray, each: int, ahead_us: float) -> list[
             break
         dist.barrier()
         start = _now_us(device)
-        dist.all_to_all_single(into, rows, receive, send)
+        all_to_all(into, rows, receive, send)
         spans.append((start - ahead_us, _now_us(device) - ahead_us))
         crew.sign("an exchange")
     everyone: list[list[tuple[float, float]]] = [[] for _ in pairs]
