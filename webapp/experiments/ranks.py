@@ -19,6 +19,7 @@ from webapp.experiments import rank_charts
 from webapp.experiments.layout_drawing import Drawing, drawing
 from webapp.experiments.origins import NETWORKS
 from webapp.experiments.redundancy import Cost, redundancy_cost
+from webapp.numbers import number_in
 from webapp.ui import formatting, heat
 from webapp.ui.pictures import Piece
 
@@ -132,8 +133,8 @@ def columns(
 
 def step_place(columns: Columns, asked: str) -> int:
     """The place of the step ``asked`` for by its number; of the one with the most waiting where there is no such."""
-    if asked.isdecimal() and len(asked) < 10 and int(asked) in columns.steps:
-        return columns.steps.index(int(asked))
+    if (number := number_in(asked)) in columns.steps:
+        return columns.steps.index(number)
     return int(columns.idle_share.argmax())
 
 
