@@ -37,6 +37,7 @@ from webapp.experiments.filters import ExperimentFilter
 from webapp.experiments.forms import DocumentForm, ExperimentForm
 from webapp.experiments.kernels_form import KernelsForm
 from webapp.experiments.models import Experiment, Kind, Machine
+from webapp.numbers import number_in
 from webapp.traces.store import traces_library
 
 PER_PAGE = 25
@@ -227,8 +228,8 @@ def _missing(form: DocumentForm | ExperimentForm) -> dict[str, Any]:
 
 def _source(request: HttpRequest) -> Experiment | None:
     """The experiment to start from, ``?from=ID``."""
-    number = request.GET.get("from", "")
-    row = visible(int(number)) if number.isdecimal() and len(number) < 18 else None
+    number = number_in(request.GET.get("from", ""))
+    row = None if number is None else visible(number)
     if row is not None and row.kind != Kind.EXPERIMENT:
         raise Http404("No experiment can start from this.")
     return row
