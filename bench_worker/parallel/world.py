@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench_worker import host
 from bench_worker.errors import SpecError, Unavailable
-from bench_worker.parallel.trail import Trail
+from bench_worker.parallel.trail import Pace, Trail
 
 __all__ = [
     "SIGNS",
@@ -52,7 +52,7 @@ class Alone:
     def agree(self, told: bool) -> bool:
         return told
 
-    def phase(self, text: str) -> None:
+    def phase(self, text: str, pace: Pace = Pace.STEPS) -> None:
         pass
 
     def sign(self, what: str = "") -> None:
@@ -70,10 +70,10 @@ class World:
     def is_first(self) -> bool:
         return self.place.rank == 0
 
-    def phase(self, text: str) -> None:
-        """What this rank does now: a step, or a part of preparing."""
+    def phase(self, text: str, pace: Pace = Pace.STEPS) -> None:
+        """What this rank does now: a step, or other work, which takes as long as it takes."""
         if self.trail is not None:
-            self.trail.phase(text)
+            self.trail.phase(text, pace)
 
     def sign(self, what: str = "") -> None:
         """This rank has come so far in it."""
