@@ -85,7 +85,7 @@ def fit(spec: Spec, device_bytes: int | None, *, tokens_per_sequence: int | None
     """
     model, tp, dp = models.load(spec.model, allow_paths=True), spec.parallel.layout.tp, spec.parallel.layout.dp
     size = DTYPE_BYTES[spec.kernels.dtype]
-    experts = ceil((model.experts + spec.parallel.redundant_experts) / (tp * dp))
+    experts = ceil((model.experts + spec.parallel.redundant_experts) / spec.parallel.layout.num_ranks)
     vocab = ceil(model.vocab / tp) * model.hidden
     kinds = model.attention_layers
     weights = {
@@ -158,7 +158,7 @@ def fit_measurement(
     if not on_gpu and not spec.parallel.count_only:
         kernels = kept_kernels_bytes(spec, model, tokens, steps=steps, tokens_per_sequence=tokens_per_sequence)
     rows, selection = _routed(spec, model, tokens)
-    processes = layout.tp * layout.dp if spec.parallel.mode == "distributed" else 1
+    processes = layout.num_ranks if spec.parallel.mode == "distributed" else 1
     if spec.parallel.count_only:
         rows = 0
     exchanged = 0 if spec.parallel.mode == "single" else 3 * model.hidden

@@ -55,7 +55,7 @@ def without_model(spec: Spec, allow_paths: bool) -> Iterator[SpecError]:
 def beyond_the_model(spec: Spec, model: Model) -> Iterator[SpecError]:
     """What is wrong with the ranks for ``model``."""
     parallel = spec.parallel
-    ranks = parallel.layout.tp * parallel.layout.dp
+    ranks = parallel.layout.num_ranks
     extra = parallel.redundant_experts
     if parallel.mode == "single" or (model.experts + extra) % ranks == 0:
         return
@@ -72,8 +72,7 @@ def beyond_the_model(spec: Spec, model: Model) -> Iterator[SpecError]:
 def together(variants: Iterable[Spec]) -> Iterator[SpecError]:
     """What keeps variants from being measured together: real ranks are started once, for all of them."""
     kinds = {
-        (spec.parallel.mode == "distributed", spec.parallel.layout.tp * spec.parallel.layout.dp): spec.parallel.mode
-        for spec in variants
+        (spec.parallel.mode == "distributed", spec.parallel.layout.num_ranks): spec.parallel.mode for spec in variants
     }
     if not any(real for real, _ in kinds):
         return

@@ -51,8 +51,7 @@ def build(
     topology = load_topology(spec.parallel.topology)
     if spec.parallel.count_only:
         return CountingVariant(spec, network, fitted, topology)
-    ranks = spec.parallel.layout.tp * spec.parallel.layout.dp
-    virtual: Exchange = Virtual(ranks, network.model.hidden, network.dtype, network.device)
+    virtual: Exchange = Virtual(spec.parallel.layout.num_ranks, network.model.hidden, network.dtype, network.device)
     return ParallelVariant(spec, network, fitted, virtual, topology)
 
 

@@ -238,7 +238,7 @@ def _squeezed(spec: Spec, deployment: capacity.Fit) -> int:
 
 
 def _ranks(spec: Spec) -> int:
-    return spec.parallel.layout.tp * spec.parallel.layout.dp
+    return spec.parallel.layout.num_ranks
 
 
 def _measurement(spec: Spec, tokens_per_sequence: int, library: Library) -> Measurement:

@@ -49,13 +49,13 @@ def fitted(of: Spec, seed: int = 0) -> Fitted:
     """A placement of a skewed load."""
     model, layout = models.load(of.model, allow_paths=True), of.parallel.layout
     load = np.random.default_rng(seed).pareto(1.0, (of.layers, model.experts)) + 0.1
-    sizes = layout.tp * layout.dp, of.parallel.placement, of.parallel.redundant_experts, layout.nodes
+    sizes = layout.num_ranks, of.parallel.placement, of.parallel.redundant_experts, layout.nodes
     return Fitted(place(load, *sizes), "first pass", 1.0)
 
 
 def virtual(of: Spec) -> ParallelVariant:
     made = network(of)
-    ranks = of.parallel.layout.tp * of.parallel.layout.dp
+    ranks = of.parallel.layout.num_ranks
     return ParallelVariant(of, made, fitted(of), Virtual(ranks, made.model.hidden, made.dtype, CPU), PLAIN)
 
 
