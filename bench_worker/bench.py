@@ -89,7 +89,7 @@ class Bench:
             key = network_key(run.spec)
             if key not in self.networks:
                 model = models.load(run.spec.model, allow_paths=self.allow_paths)
-                self.networks[key] = Network(model, key, self.device, self.crew.sign)
+                self.networks[key] = Network(model, key, self.device, self.crew.sign, self.crew.members(key.tp))
             variant = self.variants[run.variant] = self._variant(run, conditions)
             self._use_threads(run)
             variant.warm()

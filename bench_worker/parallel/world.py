@@ -6,7 +6,7 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -58,6 +58,9 @@ class Alone:
     def sign(self, what: str = "") -> None:
         pass
 
+    def members(self, tp: int) -> Sequence[int]:
+        return range(tp)
+
 
 @dataclass
 class World:
@@ -79,6 +82,10 @@ class World:
         """This rank has come so far in it."""
         if self.trail is not None:
             self.trail.sign(what)
+
+    def members(self, tp: int) -> Sequence[int]:
+        """The members of a tensor-parallel group of ``tp`` ranks that this process is."""
+        return (self.place.rank % tp,)
 
     def agree(self, told: bool) -> bool:
         """Whether any rank says so. All ranks call this, in the same order of calls."""
