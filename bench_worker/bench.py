@@ -18,6 +18,7 @@ from bench_worker.parallel.build import build
 from bench_worker.parallel.counting import CountingVariant
 from bench_worker.parallel.meter import measure as measure_ranks
 from bench_worker.parallel.report import add_ranks
+from bench_worker.parallel.trail import Pace
 from bench_worker.parallel.variant import ParallelVariant
 from bench_worker.parallel.world import Alone, World
 from bench_worker.planning import Condition, NetworkKey, network_key
@@ -88,7 +89,7 @@ class Bench:
             key = network_key(run.spec)
             if key not in self.networks:
                 model = models.load(run.spec.model, allow_paths=self.allow_paths)
-                self.networks[key] = Network(model, key, self.device, self.crew.sign)
+                self.networks[key] = Network(model, key, self.device, self.crew.sign, self.crew.members(key.tp))
             variant = self.variants[run.variant] = self._variant(run, conditions)
             self._use_threads(run)
             variant.warm()
@@ -108,6 +109,7 @@ class Bench:
     def measure(self, condition: Condition, deadline: float) -> list[Run]:
         """The runs of ``condition``. A variant that failed its check gets no times; what ``deadline`` (on the monotonic
         clock) cuts off is marked truncated."""
+        self.crew.phase("the room that steps need", Pace.SILENCE)
         right = [run for run in condition.planned if self.checks[run.variant].passed]
         for network in self.networks.values():
             network.make_room(condition.concurrency, condition.longest)
@@ -116,6 +118,7 @@ class Bench:
         self.meter.begin_condition(v for v in self.variants.values() if isinstance(v, Variant))
         records = {run.variant: RunRecord() for run in right}
         self._warm_up(condition, right, deadline)
+        self.crew.phase("warming up", Pace.SILENCE)
         gc.collect()
         gc.disable()
         try:
@@ -126,6 +129,7 @@ class Bench:
                     self._pass(condition, right, records, repeat, deadline)
         finally:
             gc.enable()
+        self.crew.phase("what was measured", Pace.SILENCE)
         return [self._result(run, condition, records.get(run.variant)) for run in condition.planned]
 
     def _warm_up(self, condition: Condition, planned: list[PlannedRun], deadline: float) -> None:
@@ -254,7 +258,8 @@ class Bench:
         """Report, and leave if asked to."""
         if self.crew.agree(self.stop()):
             raise Canceled
-        self.crew.phase(f"step {done + 1}" if phase == "measure" else phase)
+        in_steps = phase in ("warmup", "measure")
+        self.crew.phase(f"step {done + 1}" if phase == "measure" else phase, Pace.STEPS if in_steps else Pace.SILENCE)
         self.report.progress(phase, done, total, planned.variant, planned.condition)
 
 
