@@ -210,6 +210,29 @@ def test_a_deleted_table_is_gone_from_the_machine(signed_in: Any, member: Any) -
     assert signed_in.get(row.machine.get_absolute_url()).context["tables"] == []
 
 
+def test_ceilings_are_drawn_from_the_second_calibration_on_with_tables_marked(signed_in: Any, member: Any) -> None:
+    row = rows.measured_kernels(member)
+    assert row.machine is not None
+    assert signed_in.get(row.machine.get_absolute_url()).context["ceiling_charts"] == []
+    other = rows.run(member)
+    queue.begin_ingest(queue.fence_of(other))
+    measured = make.result(make.experiment()).model_copy(update={"ceilings": {"2": make.ceilings(31.5, day=4)}})
+    ingest.ingest(queue.fence_of(other), measured, other.machine)
+    page = signed_in.get(row.machine.get_absolute_url())
+    charts = page.context["ceiling_charts"]
+    assert [chart.title for chart in charts] == ["Memory", "float32", "bfloat16"]
+    assert charts[0].config["data"]["datasets"][0]["pointStyle"] == ["triangle", "circle"]
+    assert "triangles came with a table of kernels" in words(page)
+
+
+def test_the_two_modes_of_a_shared_machine_are_told(signed_in: Any, member: Any) -> None:
+    read = make.ceiling(79.0).model_copy(update={"modes": (49.0, 78.5)})
+    found = {"2": make.ceilings(79.0).model_copy(update={"read": read})}
+    row = rows.measured_kernels(member, make.table().model_copy(update={"ceilings": found}))
+    assert row.machine is not None
+    assert "12 samples two modes, 49.0 and 78.5" in words(signed_in.get(row.machine.get_absolute_url()))
+
+
 def test_ceilings_of_experiments_count_too(signed_in: Any, member: Any) -> None:
     row = rows.run(member)
     queue.begin_ingest(queue.fence_of(row))
