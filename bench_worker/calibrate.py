@@ -67,7 +67,7 @@ def calibrate(device: torch.device, threads: int) -> Ceilings:
     cache = _cache_bytes(device)
     dtypes = [dtype for dtype in DTYPES if lacking(dtype, device) is None]
     memory = _memory_kernels(device, max(BUFFER_BYTES, 2 * cache))
-    kernels = [*memory, *_matrix_kernels(device, dtypes, _shapes(device))]
+    kernels = [*memory, *matrix_kernels(device, dtypes, _shapes(device))]
     measure(kernels, device, ROUNDS, SECONDS)
     flags = machine_state.flags(before, machine_state.snapshot(), len(host.PROCESSORS))
     return collect(kernels, device, threads, cache, time.perf_counter() - started, flags)
@@ -95,7 +95,7 @@ class Probe:
         self._device, self._resident = device, resident_bytes
         self._cache = _cache_bytes(device)
         memory = _memory_kernels(device, max(BUFFER_BYTES, 2 * self._cache))
-        self._kernels = [*memory, *_matrix_kernels(device, [dtype], _shapes(device)[:1])]
+        self._kernels = [*memory, *matrix_kernels(device, [dtype], _shapes(device)[:1])]
         self._started, self._before = time.perf_counter(), machine_state.snapshot()
         measure(self._kernels, device, 1, SECONDS)
         for kernel in self._kernels:
@@ -185,7 +185,7 @@ def bus_kernel(device: torch.device, name: str) -> Kernel | None:
 
 def plain_product(device: torch.device, dtype: str) -> Kernel:
     """torch's own matrix product of the first shape, for a probe: it needs no other library."""
-    return next(_matrix_kernels(device, [dtype], _shapes(device)[:1]))
+    return next(matrix_kernels(device, [dtype], _shapes(device)[:1]))
 
 
 def _memory_kernels(device: torch.device, size: int, count: int = BUFFERS) -> list[Kernel]:
@@ -209,16 +209,17 @@ def _copy(buffer: Tensor, half: int) -> None:
     buffer[:half].copy_(buffer[half : 2 * half])
 
 
-def _matrix_kernels(
-    device: torch.device, dtypes: Iterable[str], shapes: Iterable[tuple[int, int, int]]
+def matrix_kernels(
+    device: torch.device, dtypes: Iterable[str], shapes: Iterable[tuple[int, int, int]], weights: int = 2
 ) -> Iterator[Kernel]:
+    """Products of ``shapes`` (rows, inner, outer), torch's and zentorch's; so many ``weights`` of each take turns."""
     for name in dtypes:
         dtype = DTYPES[name]
         for rows, inner, outer in shapes:
             flops = 2.0 * rows * inner * outer
             shape = f"{rows}×{inner}×{outer}"
             left = [torch.randn(rows, inner, device=device).to(dtype) for _ in range(2)]
-            right = [torch.randn(outer, inner, device=device).to(dtype) for _ in range(2)]
+            right = [torch.randn(outer, inner, device=device).to(dtype) for _ in range(weights)]
             yield Kernel(name, f"linear {shape}", _product(F.linear, left, right), flops, [])
             if name != "float16" and zentorch.missing(device) is None:
                 yield Kernel(name, f"zentorch linear {shape}", _product(zentorch.linear, left, right), flops, [])
@@ -231,7 +232,7 @@ def _shapes(device: torch.device) -> tuple[tuple[int, int, int], ...]:
 def _product(
     function: Callable[[Tensor, Tensor], Tensor], left: list[Tensor], right: list[Tensor]
 ) -> Callable[[int], object]:
-    return lambda turn: function(left[turn % 2], right[turn % 2])
+    return lambda turn: function(left[turn % len(left)], right[turn % len(right)])
 
 
 def cpu_seconds(run: Callable[[int], object], turn: int) -> float:

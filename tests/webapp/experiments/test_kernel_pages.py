@@ -88,7 +88,7 @@ def test_a_measured_table_shows_shares_times_and_why_a_backend_is_missing(signed
     assert "Backend 1 token 64 tokens auto 89% 90.0 µs best zentorch, whole 89% 720 µs best zentorch, whole" in text
     assert "loop 53% 150 µs 53% 1.20 ms" in text
     assert "deepspeed_layer can't run here: olmoe-1b-7b is not for it." in text
-    assert "64 padded gate_up 3.20 ms 3.36 ms 640 µs 20% overhead 4.44× 75% 0.00300 15" in text
+    assert "64 padded gate_up 3.20 ms 3.36 ms 640 µs 20% 40.0 GB/s overhead 4.44× 75% 0.00300 15" in text
     assert "2026-03-01 02:00 UTC 2 40.0 GB/s median −5.0%, 12 samples 36.0 GB/s" in text
     assert "What changed in the kernels" not in text
 
