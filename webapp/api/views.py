@@ -39,6 +39,7 @@ from webapp.api.schema import CURSOR, KEY, LABELS, PAGE_SIZE, POOL, problems
 from webapp.experiments import deeds, export, labels, machines, memory, queue
 from webapp.experiments.forms import DescriptionForm
 from webapp.experiments.models import Experiment, Machine, Run, State
+from webapp.experiments.thinning import Thinned
 from webapp.experiments.views import visible
 from webapp.history.models import Series
 from webapp.traces.store import traces_library
@@ -138,7 +139,10 @@ class ExperimentResult(APIView):
     def get(self, request: Request, pk: int) -> HttpResponse:
         """Everything that was measured, once the experiment is done."""
         row = visible(pk)
-        measured = export.result_of(row)
+        try:
+            measured = export.result_of(row)
+        except Thinned as thinned:
+            return problem(409, str(thinned))
         if measured is None:
             return problem(409, f"Experiment {pk} is {row.state}; only what is done has a result.")
         return HttpResponse(export.as_json(measured), content_type="application/json")

@@ -22,6 +22,14 @@ def overview(request: HttpRequest) -> HttpResponse:
 
 
 @require_safe
+def last_night(request: HttpRequest) -> HttpResponse:
+    """The part of home that tells how the nights went; home asks for it again once a minute."""
+    if not request.htmx:  # type: ignore[attr-defined]
+        return redirect("home")
+    return render(request, "history/_last_night.html", series_page.last_night(timezone.now()))
+
+
+@require_safe
 def series(request: HttpRequest, pk: int) -> HttpResponse:
     chosen = get_object_or_404(Series.objects.select_related("group"), pk=pk)
     return render(request, "history/series.html", series_page.of_series(chosen))
