@@ -5,16 +5,14 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal
 
-from django.db.models import Prefetch, QuerySet
 from django.utils import timezone
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
+from webapp.api.answers import Asked, Page
 from webapp.experiments import present
 from webapp.experiments.fields import in_order
 from webapp.experiments.models import Experiment, Kind, Machine, Run
 from webapp.experiments.models import State as States
-from webapp.history.models import Change, Point, Series
-from webapp.history.series import DRAWN
 
 State = Literal["queued", "running", "ingesting", "done", "failed", "canceled"]
 
@@ -107,76 +105,6 @@ class MachineState(BaseModel):
         return cls(**{name: getattr(machine, name) for name in cls.model_fields})
 
 
-class NightValue(BaseModel):
-    at: datetime = Field(description="When the run was due, or ended where no schedule asked for it.")
-    value: float
-    run: int
-    experiment: int
-
-
-class SeriesChange(BaseModel):
-    """A change of level."""
-
-    since: datetime = Field(description="The first night of the new level.")
-    ratio: float = Field(description="New level / old level; above 1 is slower.")
-    p_value: float
-    confirmed_at: datetime | None = Field(description="When a further night bore it out.")
-    state: str = Field(description="What the team says of it.")
-
-
-class SeriesHistory(BaseModel):
-    """One number of an experiment over its nights, on one class of machine."""
-
-    id: int
-    title: str
-    machine: str
-    variant: str
-    condition: str
-    metric: str = Field(description="Times in the unit of the name's end; stages in µs of one MoE layer.")
-    nights: list[NightValue] = Field(description="The latest 60, in order of time.")
-    changes: list[SeriesChange] = Field(description="The latest first.")
-    url: str = Field(description="Its page.")
-
-    @classmethod
-    def of(cls, series: Series) -> SeriesHistory:
-        """``series``: of `with_nights`."""
-        points: list[Point] = series.latest  # type: ignore[attr-defined]
-        return cls(
-            **{name: getattr(series, name) for name in ("id", "variant", "condition", "metric")},
-            title=series.group.title,
-            machine=series.group.machine,
-            nights=[
-                NightValue(at=one.record.at, value=one.value, run=one.run_id, experiment=one.record.experiment_id)
-                for one in reversed(points)
-            ],
-            changes=[
-                SeriesChange(since=one.first.at, **{name: getattr(one, name) for name in _OF_A_CHANGE})
-                for one in series.changes.all()
-            ],
-            url=series.get_absolute_url(),
-        )
-
-
-_OF_A_CHANGE = ("ratio", "p_value", "confirmed_at", "state")
-
-
-def with_nights(rows: QuerySet[Series]) -> QuerySet[Series]:
-    """``rows`` with what `SeriesHistory` tells of them, in three queries. Deleted experiments are left out."""
-    points = Point.objects.filter(record__experiment__deleted_at=None).select_related("record")
-    latest = points.order_by("-record__at", "-record")[:DRAWN]
-    changes = Change.objects.select_related("first").order_by("-first__at")
-    return rows.select_related("group").prefetch_related(
-        Prefetch("points", latest, to_attr="latest"), Prefetch("changes", changes)
-    )
-
-
-class Page(BaseModel):
-    """Part of a list. ``next`` and ``previous`` are whole addresses."""
-
-    next: str | None
-    previous: str | None
-
-
 class ExperimentPage(Page):
     results: list[ExperimentState]
 
@@ -189,14 +117,8 @@ class MachinePage(Page):
     results: list[MachineState]
 
 
-class SeriesPage(Page):
-    results: list[SeriesHistory]
-
-
-class Description(BaseModel):
+class Description(Asked):
     """New words for an experiment. What is left out stays."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     title: str | None = Field(default=None, description="One line, at most 200 characters.")
     tags: list[str] | None = None

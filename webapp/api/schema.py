@@ -28,6 +28,8 @@ _WHEN = {
     403: "The token's scope or its user's role is not enough, or somebody else made it.",
     404: "There is none, or the cursor is none.",
     409: "Not in this state.",
+    413: "The body is too large.",
+    415: "The body is of another kind.",
     422: "A value is not allowed; the problem names the field.",
 }
 
@@ -43,8 +45,8 @@ def problems(*statuses: int) -> dict[Any, Any]:
 class AskedExtension(PydanticExtension):
     """Documents that the API takes: unlike those that it gives, what has a default may be left out."""
 
-    target_class = "bench_worker.spec.Experiment"
-    match_subclasses = False
+    target_class = "webapp.api.answers.Asked"
+    match_subclasses = True
     priority = 1
 
     def map_serializer(self, auto_schema: Any, direction: Any) -> Any:
@@ -58,8 +60,11 @@ class AskedExtension(PydanticExtension):
         return own
 
 
-class DescriptionExtension(AskedExtension):
-    target_class = "webapp.api.documents.Description"
+class ExperimentExtension(AskedExtension):
+    """The measuring program's own document."""
+
+    target_class = "bench_worker.spec.Experiment"
+    match_subclasses = False
     priority = 1
 
 

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from django.conf import settings
-from django.db.models import QuerySet
 from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
-from pydantic import BaseModel
-from rest_framework.pagination import CursorPagination
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -20,6 +14,7 @@ from rest_framework.views import APIView
 from bench_worker import spec
 from bench_worker.errors import not_one_of
 from webapp.accounts.roles import member
+from webapp.api.answers import accepted, asked, one, page
 from webapp.api.documents import (
     Description,
     ExperimentDetail,
@@ -29,9 +24,6 @@ from webapp.api.documents import (
     MachineState,
     RunPage,
     RunSummary,
-    SeriesHistory,
-    SeriesPage,
-    with_nights,
 )
 from webapp.api.once import once
 from webapp.api.problems import Refused, problem
@@ -40,19 +32,9 @@ from webapp.experiments import deeds, export, labels, machines, memory, queue
 from webapp.experiments.forms import DescriptionForm
 from webapp.experiments.models import Experiment, Machine, Run, State
 from webapp.experiments.views import visible
-from webapp.history.models import Series
 from webapp.traces.store import traces_library
 
 HEAVY = ("plan", "result", "so_far")
-
-
-class Newest(CursorPagination):
-    """Newest first, by the cursor in `next`."""
-
-    ordering = "-pk"
-    page_size = 50
-    page_size_query_param = "page_size"
-    max_page_size = 200
 
 
 class ExperimentList(APIView):
@@ -69,7 +51,7 @@ class ExperimentList(APIView):
             if state not in State:
                 raise Refused("state", not_one_of(state, State))
             rows = rows.filter(state=state)
-        return _page(request, self, rows, ExperimentState.of)
+        return page(request, self, rows, ExperimentState.of)
 
     @extend_schema(
         operation_id="experiments_create",
@@ -89,11 +71,11 @@ class ExperimentList(APIView):
         given = labels.parse(request.query_params.getlist("label"), "label")
 
         def make() -> Experiment:
-            asked = spec.parse_experiment(request.body, traces_library())
-            memory.check(asked, pool)
-            return queue.enqueue(asked, author=member(request), pool=pool, labels=given)
+            experiment = spec.parse_experiment(request.body, traces_library())
+            memory.check(experiment, pool)
+            return queue.enqueue(experiment, author=member(request), pool=pool, labels=given)
 
-        row, is_new = once(request, make)
+        row, is_new = once(request, Experiment, make)
         return _one(row, 201 if is_new else 200)
 
 
@@ -111,12 +93,9 @@ class ExperimentOne(APIView):
     def patch(self, request: Request, pk: int) -> Response:
         """Change title, tags and notes."""
         row = _visible(pk)
-        given = Description.model_validate_json(request.body).model_dump(exclude_none=True)
+        given = asked(request, Description).model_dump(exclude_none=True)
         tags = given.pop("tags", row.tags)
-        form = DescriptionForm({"title": row.title, "notes": row.notes, "tags": ",".join(tags)} | given)
-        if not form.is_valid():
-            (field, message), *rest = [(name, text) for name, texts in form.errors.items() for text in map(str, texts)]
-            raise Refused(field, message, rest)
+        form = accepted(DescriptionForm({"title": row.title, "notes": row.notes, "tags": ",".join(tags)} | given))
         deeds.describe(member(request), row, **form.cleaned_data)
         return _one(_visible(pk))
 
@@ -167,7 +146,7 @@ class ExperimentRerun(APIView):
     def post(self, request: Request, pk: int) -> Response:
         """Queue the same document again, as an experiment of its own."""
         row = _visible(pk)
-        again, is_new = once(request, lambda: deeds.queue_again(member(request), row))
+        again, is_new = once(request, Experiment, lambda: deeds.queue_again(member(request), row))
         return _one(again, 201 if is_new else 200)
 
 
@@ -196,7 +175,7 @@ class RunList(APIView):
             if not (wanted.isascii() and wanted.isdecimal() and len(wanted) < 18):
                 raise Refused("experiment", f"{wanted!r} is not the number of an experiment")
             rows = rows.filter(experiment=int(wanted))
-        return _page(request, self, rows, RunSummary.of)
+        return page(request, self, rows, RunSummary.of)
 
 
 class MachineList(APIView):
@@ -205,16 +184,7 @@ class MachineList(APIView):
     )
     def get(self, request: Request) -> Response:
         """Every state of every machine that a worker registered, newest first."""
-        return _page(request, self, Machine.objects.all(), MachineState.of)
-
-
-class SeriesList(APIView):
-    @extend_schema(
-        operation_id="series_list", parameters=[CURSOR, PAGE_SIZE], responses={200: SeriesPage, **problems(404)}
-    )
-    def get(self, request: Request) -> Response:
-        """Every number that is followed from night to night, with its changes of level."""
-        return _page(request, self, with_nights(Series.objects.all()), SeriesHistory.of)
+        return page(request, self, Machine.objects.all(), MachineState.of)
 
 
 @extend_schema(exclude=True)
@@ -233,10 +203,4 @@ def _visible(pk: int) -> Experiment:
 
 
 def _one(row: Experiment, status: int = 200) -> Response:
-    return Response(ExperimentDetail.of(row).model_dump(mode="json"), status=status)
-
-
-def _page(request: Request, view: APIView, rows: QuerySet[Any], document: Callable[[Any], BaseModel]) -> Response:
-    pages = Newest()
-    found = pages.paginate_queryset(rows, request, view)
-    return pages.get_paginated_response([document(row).model_dump(mode="json") for row in found or []])
+    return one(ExperimentDetail.of(row), status)
