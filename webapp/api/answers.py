@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from django.db.models import QuerySet
 from django.forms import BaseForm
@@ -54,7 +54,7 @@ def accepted(form: F) -> F:
     return form
 
 
-def refuse(form: BaseForm) -> None:
+def refuse(form: BaseForm) -> NoReturn:
     """Raise `Refused` with the errors of ``form``; what is of no field alone is said of the body."""
     (field, message), *rest = [
         ("body" if name == "__all__" else name, str(text)) for name, texts in form.errors.items() for text in texts

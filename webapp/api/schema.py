@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django import forms
 from drf_spectacular.contrib.pydantic import PydanticExtension
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.plumbing import ResolvedComponent
@@ -11,6 +12,7 @@ from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
 from pydantic.json_schema import models_json_schema
 
 from webapp.api.problems import CONTENT_TYPE, Problem
+from webapp.traces.uploads import FilesField, ImportForm
 
 POOL = OpenApiParameter("pool", str, description="Whose workers may take it; without it, the default pool.")
 LABELS = OpenApiParameter(
@@ -40,6 +42,23 @@ def problems(*statuses: int) -> dict[Any, Any]:
         (status, CONTENT_TYPE): OpenApiResponse(Problem, description=_WHEN[status])
         for status in sorted({401, 403, *statuses})
     }
+
+
+def upload(form: type[ImportForm]) -> dict[str, Any]:
+    """The request of an operation that takes the fields of ``form`` as ``multipart/form-data``."""
+    file = {"type": "string", "format": "binary"}
+    parts: dict[str, dict[str, Any]] = {}
+    for name, field in form().fields.items():
+        if isinstance(field, FilesField):
+            parts[name] = {"type": "array", "items": file} if field.widget.allow_multiple_selected else file
+        elif isinstance(field, forms.IntegerField):
+            bounds = {"minimum": field.min_value, "maximum": field.max_value}
+            parts[name] = {"type": "integer", **{key: value for key, value in bounds.items() if value is not None}}
+        else:
+            parts[name] = {"type": "string"}
+        parts[name] = {**parts[name], "description": field.help_text}
+    required = [name for name, field in form().fields.items() if field.required]
+    return {"multipart/form-data": {"type": "object", "properties": parts, "required": required}}
 
 
 class AskedExtension(PydanticExtension):
