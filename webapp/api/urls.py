@@ -7,7 +7,7 @@ from typing import Any
 from django.urls import URLPattern, include, path
 from rest_framework.views import APIView
 
-from webapp.api import docs, history, library, schedules, views
+from webapp.api import docs, history, library, schedules, team, views
 from webapp.api.problems import too_large
 from webapp.limits import lets_in_itself, takes_up_to
 from webapp.traces.uploads import MAX_RECORDING_BYTES, MAX_TRACE_BYTES
@@ -43,6 +43,15 @@ _v1 = [
     _at("changes/<int:pk>/", history.ChangeOne, "change"),
     _at("alerts/", history.AlertList, "alerts"),
     _at("machines/", views.MachineList, "machines"),
+    _at("team/", team.MemberList, "team"),
+    _at("team/invite/", team.Invite, "invite"),
+    _at("team/<int:pk>/link/", team.Link, "link"),
+    _at("team/<int:pk>/role/", team.MemberRole, "role"),
+    _at("team/<int:pk>/shut-out/", team.ShutOut, "shut-out"),
+    _at("team/<int:pk>/take-back/", team.TakeBack, "take-back"),
+    _at("deeds/", team.DeedList, "deeds"),
+    _at("tokens/", team.TokenList, "tokens"),
+    _at("tokens/<int:pk>/revoke/", team.Revoke, "revoke"),
     path("schema/", docs.schema, name="schema"),
     path("docs/", docs.page, name="docs"),
     _at("<path:rest>", views.Nothing, "nothing"),
