@@ -55,9 +55,9 @@ def accepted(form: F) -> F:
 
 
 def refuse(form: BaseForm) -> NoReturn:
-    """Raise `Refused` with the errors of ``form``; what is of no field alone is said of the body."""
+    """Raise `Refused` with the errors of ``form``; what is of no field alone is said of the request."""
     (field, message), *rest = [
-        ("body" if name == "__all__" else name, str(text)) for name, texts in form.errors.items() for text in texts
+        ("request" if name == "__all__" else name, str(text)) for name, texts in form.errors.items() for text in texts
     ]
     raise Refused(field, message, rest)
 

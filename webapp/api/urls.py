@@ -7,7 +7,7 @@ from typing import Any
 from django.urls import URLPattern, include, path
 from rest_framework.views import APIView
 
-from webapp.api import docs, history, library, schedules, team, views
+from webapp.api import docs, experiments, history, library, machines, measured, nothing, questions, schedules, team
 from webapp.api.problems import too_large
 from webapp.limits import lets_in_itself, takes_up_to
 from webapp.traces.uploads import MAX_RECORDING_BYTES, MAX_TRACE_BYTES
@@ -20,13 +20,20 @@ def _at(address: str, view: type[APIView], name: str, most_bytes: int | None = N
 
 
 _v1 = [
-    _at("experiments/", views.ExperimentList, "experiments"),
-    _at("experiments/<int:pk>/", views.ExperimentOne, "experiment"),
-    _at("experiments/<int:pk>/result/", views.ExperimentResult, "result"),
-    _at("experiments/<int:pk>/cancel/", views.ExperimentCancel, "cancel"),
-    _at("experiments/<int:pk>/rerun/", views.ExperimentRerun, "rerun"),
-    _at("experiments/<int:pk>/restore/", views.ExperimentRestore, "restore"),
-    _at("runs/", views.RunList, "runs"),
+    _at("experiments/", experiments.ExperimentList, "experiments"),
+    _at("experiments/plan/", questions.ExperimentPlan, "plan"),
+    _at("experiments/<int:pk>/", experiments.ExperimentOne, "experiment"),
+    _at("experiments/<int:pk>/result/", measured.ExperimentResult, "result"),
+    _at("experiments/<int:pk>/tables/", measured.ExperimentTables, "tables"),
+    _at("experiments/<int:pk>/trace/", measured.ExperimentTrace, "steps"),
+    _at("experiments/<int:pk>/cancel/", experiments.ExperimentCancel, "cancel"),
+    _at("experiments/<int:pk>/rerun/", experiments.ExperimentRerun, "rerun"),
+    _at("experiments/<int:pk>/next/<int:place>/", experiments.ExperimentNext, "next"),
+    _at("experiments/<int:pk>/restore/", experiments.ExperimentRestore, "restore"),
+    _at("runs/", measured.RunList, "runs"),
+    _at("runs/<int:pk>/", measured.RunOne, "run"),
+    _at("compare/", questions.Compare, "compare"),
+    _at("capacity/", questions.Capacity, "capacity"),
     _at("traces/", library.TraceList, "traces", MAX_TRACE_BYTES),
     _at("traces/<slug:name>/", library.TraceOne, "trace"),
     _at("traces/<slug:name>/file/", library.TraceFile, "trace-file"),
@@ -42,7 +49,9 @@ _v1 = [
     _at("changes/", history.ChangeList, "changes"),
     _at("changes/<int:pk>/", history.ChangeOne, "change"),
     _at("alerts/", history.AlertList, "alerts"),
-    _at("machines/", views.MachineList, "machines"),
+    _at("machines/", machines.MachineList, "machines"),
+    _at("machines/<int:pk>/", machines.MachineOne, "machine"),
+    _at("machines/<int:pk>/kernels/", machines.Kernels, "kernels"),
     _at("team/", team.MemberList, "team"),
     _at("team/invite/", team.Invite, "invite"),
     _at("team/<int:pk>/link/", team.Link, "link"),
@@ -54,7 +63,7 @@ _v1 = [
     _at("tokens/<int:pk>/revoke/", team.Revoke, "revoke"),
     path("schema/", docs.schema, name="schema"),
     path("docs/", docs.page, name="docs"),
-    _at("<path:rest>", views.Nothing, "nothing"),
+    _at("<path:rest>", nothing.Nothing, "nothing"),
 ]
 
 urlpatterns = [path("api/v1/", include((_v1, "api")))]
