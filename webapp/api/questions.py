@@ -114,7 +114,7 @@ class ComparedRuns(BaseModel):
 
 QUESTION = [
     *(
-        OpenApiParameter(name, str, description=f"{sizing.HELP.get(name) or label} {usual} without it.")
+        OpenApiParameter(name, str, description=f"{sizing.HELP.get(name) or f'{label}.'} {usual} without it.")
         for name, (_, label, usual) in sizing.ASKED.items()
     ),
     OpenApiParameter("device", str, description=f"A device or `machine-ID`; {sizing.DEVICE} without it."),
