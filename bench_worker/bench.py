@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -13,7 +12,7 @@ import torch
 
 from bench_worker import capacity, models, recording
 from bench_worker.ceilings import Ceilings
-from bench_worker.meter import WHOLE_CLOCK_EVERY, Meter
+from bench_worker.meter import Meter
 from bench_worker.network import Network
 from bench_worker.parallel.build import build
 from bench_worker.parallel.counting import CountingVariant
@@ -24,6 +23,7 @@ from bench_worker.parallel.world import Alone, World
 from bench_worker.planning import Condition, NetworkKey, network_key
 from bench_worker.recording import RunRecord
 from bench_worker.result import Check, FitKind, Run
+from bench_worker.rotation import order
 from bench_worker.scaling import model_step_us
 from bench_worker.spec import Measure, PlannedRun
 from bench_worker.step_input import StepInput, StepSource
@@ -256,13 +256,6 @@ class Bench:
             raise Canceled
         self.crew.phase(f"step {done + 1}" if phase == "measure" else phase)
         self.report.progress(phase, done, total, planned.variant, planned.condition)
-
-
-def order(step: int, variants: int) -> list[int]:
-    """In which order the variants run in a step of a pass: rotated by one from step to step, in whole rotations, after
-    which it moves on by one more where the sampled steps would always start with the same variant."""
-    turn = step + step // math.lcm(WHOLE_CLOCK_EVERY, max(1, variants))
-    return [(turn + place) % variants for place in range(variants)]
 
 
 def _inputs(source: StepSource, variant: AnyVariant, index: int, layout: StepLayout) -> StepInput:

@@ -19,6 +19,7 @@ import numpy as np
 
 from bench_worker.advice import MOST_ADVICE, NAMES, advise
 from bench_worker.findings import Cost, Dominant, Verdict, Verdicts
+from bench_worker.parallel.timeline import EXCHANGES
 from bench_worker.result import Origin, Run
 from bench_worker.scaling import IDLE, model_leaves, top
 
@@ -28,7 +29,6 @@ COSTS: tuple[Cost, ...] = get_args(Cost)
 #: Shares that differ by less are within noise: ceilings, which divide the experts, are known no better. Where so many
 #: standard errors of the run's mean step are more, they count.
 TIE, ERRORS = 0.05, 3.0
-TRANSFERS = ("dispatch", "combine.transfer")
 COUNTED = "Only counted: no expert was computed, so nothing says what a step's time goes to."
 
 
@@ -96,7 +96,7 @@ def _shares(run: Run) -> dict[Cost, float]:
         if stage == "experts":
             time["weights"] += streaming * total
             time["compute"] += (1 - streaming) * total
-        elif leaf in TRANSFERS or stage == "dispatch":
+        elif leaf in EXCHANGES or stage == "dispatch":
             time["communication"] += total
         elif stage == IDLE:
             time["waiting"] += total

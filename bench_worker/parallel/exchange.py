@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from bench_worker.kernels.permute import RowBuffer
+from bench_worker.parallel.all_to_all import all_to_all
 from bench_worker.parallel.common_clock import clock_offsets_us
 from bench_worker.parallel.rank_layer import Inbound, Outbound
 
@@ -104,7 +105,7 @@ class Virtual:
 
 
 class Distributed:
-    """all-to-all with uneven splits over ``group``: gloo on the CPU, NCCL on CUDA."""
+    """`all_to_all` over ``group``: gloo on the CPU, NCCL on CUDA."""
 
     def __init__(
         self, hidden: int, dtype: torch.dtype, device: torch.device, group: dist.ProcessGroup | None = None
@@ -137,14 +138,10 @@ class Distributed:
         dist.all_to_all_single(counts, sending.contiguous(), group=self._group)
         self._sent, self._received = sending.sum(dim=1).tolist(), counts.sum(dim=1).tolist()
         rows = self._inbound.take(sum(self._received))
-        self._all_to_all(rows, own.rows, self._received, self._sent)
+        all_to_all(rows, own.rows, self._received, self._sent, self._group)
         return [Inbound(rows, counts)]
 
     def combine(self, results: Sequence[Tensor]) -> list[Tensor]:
         rows = self._back.take(sum(self._sent))
-        self._all_to_all(rows, results[0], self._sent, self._received)
+        all_to_all(rows, results[0], self._sent, self._received, self._group)
         return [rows]
-
-    def _all_to_all(self, into: Tensor, rows: Tensor, into_splits: list[int], splits: list[int]) -> None:
-        """Rows travel as bytes: gloo knows no bfloat16."""
-        dist.all_to_all_single(into.view(torch.uint8), rows.view(torch.uint8), into_splits, splits, group=self._group)

@@ -15,6 +15,7 @@ from webapp.experiments import machines
 from webapp.experiments.models import Experiment, Kind
 from webapp.history.models import CatchUp, Schedule
 from webapp.history.timetable import DAYS
+from webapp.numbers import number_in
 
 #: Offered to choose from, the latest first; others come by their own page.
 OFFERED = 50
@@ -119,9 +120,9 @@ def choices(wanted: Any = None) -> list[tuple[int, str]]:
     """The latest experiments by number and title, the one that is ``wanted`` among them where it exists."""
     rows = Experiment.objects.visible().filter(kind=Kind.EXPERIMENT)
     offered = list(rows.values_list("pk", "title")[:OFFERED])
-    number = str(wanted or "")
-    if number.isdecimal() and len(number) < 18 and int(number) not in dict(offered):
-        offered = [*rows.filter(pk=int(number)).values_list("pk", "title"), *offered]
+    number = number_in(str(wanted or ""))
+    if number is not None and number not in dict(offered):
+        offered = [*rows.filter(pk=number).values_list("pk", "title"), *offered]
     return [(pk, f"{title[:80]} (#{pk})") for pk, title in offered]
 
 
