@@ -123,6 +123,8 @@ class SizingForm(forms.Form):
         )
 
     def clean(self) -> None:
+        if self.errors:  # a text with a character that none may have
+            return
         asked: dict[str, Any] = {}
         for name, (path, _, _) in ASKED.items():
             values = fields.values_of(self.cleaned_data[name])
