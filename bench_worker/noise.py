@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from math import sqrt
 
 import numpy as np
-from scipy.stats import spearmanr
 
+from bench_worker.average_ranks import average_ranks
 from bench_worker.result import Noise
 
 __all__ = ["DRIFT", "MIN_SAMPLES", "NOISY_SPREAD", "classify", "relative_to_like", "warming_steps"]
@@ -39,7 +39,7 @@ def classify(ratios: Sequence[float] | np.ndarray) -> Noise:
     spread = 1.4826 * float(np.median(np.abs(samples - np.median(samples))))
     quarter = samples.size // 4
     drift = float(np.expm1(samples[-quarter:].mean() - samples[:quarter].mean()))
-    rho = 0.0 if np.ptp(samples) == 0 else float(spearmanr(np.arange(samples.size), samples).statistic)
+    rho = 0.0 if np.ptp(samples) == 0 else float(np.corrcoef(np.arange(samples.size), average_ranks(samples))[0, 1])
     gap, separation = _modes(samples)
     if abs(rho) >= TREND and abs(drift) >= DRIFT:
         label = "drifting"
