@@ -16,6 +16,7 @@ from bench_worker.scaling import top
 from bench_worker.spec import Spec
 from webapp.experiments.compare import BATCH, METRICS, STEP, Measured
 from webapp.experiments.models import Experiment, Run, StageSeries, State
+from webapp.numbers import number_in
 
 #: Runs that one page compares at most.
 MOST = 100
@@ -41,12 +42,13 @@ def parse(texts: Iterable[str]) -> list[int]:
     """Numbers of runs, each once, in order: from ``3,5``, ``3-9``, or several of such. Raises `Refused`."""
     numbers: dict[int, None] = {}
     for text in ",".join(texts).split(","):
-        first, dash, last = text.strip().partition("-")
-        if not _is_number(first) or (dash and not _is_number(last)):
+        first, dash, last = text.partition("-")
+        low = number_in(first)
+        high = number_in(last) if dash else low
+        if low is None or high is None:
             if not text.strip():
                 continue
             raise Refused(f"runs: {text.strip()[:40]!r} is not the number of a run; give numbers as in 3,5 or 3-9.")
-        low, high = int(first), int(last or first)
         count = len(numbers) + max(high - low + 1, 0)
         if count > MOST:
             raise Refused(f"runs: {count:,} runs are too many; at most {MOST} can be compared at once.")
@@ -178,10 +180,6 @@ def _layers(scale: Scale) -> int:
 
 def _visible() -> QuerySet[Run]:
     return Run.objects.filter(experiment__deleted_at=None, experiment__state=State.DONE)
-
-
-def _is_number(text: str) -> bool:
-    return text.strip().isdecimal() and len(text.strip()) < 18
 
 
 def _listed(numbers: Sequence[int]) -> str:

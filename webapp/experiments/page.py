@@ -1,13 +1,12 @@
-"""What the pages read from the database, in a constant number of queries each; `present` makes of it what is shown."""
+"""What the page of an experiment reads from the database, in a constant number of queries; `present` makes of it what
+is shown."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
-from datetime import datetime, timedelta
-from itertools import groupby
+from collections.abc import Container
 from typing import Any, NamedTuple
 
-from django.db.models import Count, Q, prefetch_related_objects
+from django.db.models import Q, prefetch_related_objects
 from django.utils import timezone
 
 from bench_worker import result
@@ -21,8 +20,8 @@ from webapp.experiments import (
     kernels,
     latency,
     layout_drawing,
-    machines,
     present,
+    queue,
     rank_page,
     routing,
     sweep,
@@ -31,98 +30,6 @@ from webapp.experiments import (
 )  # fmt: skip
 from webapp.experiments.models import HELD, Experiment, Kind, Machine, Run, State
 from webapp.ui import heat
-
-RECENT = 8
-#: A machine that has been silent for longer is left to the machines' own page.
-FORGOTTEN_AFTER = timedelta(days=1)
-#: A worker writes a heartbeat every second; one that is older deserves a word.
-LATE_AFTER = timedelta(seconds=15)
-
-
-class Running(NamedTuple):
-    """An experiment that a worker holds. ``late``: its heartbeat is overdue."""
-
-    row: Experiment
-    now: present.Now
-    late: bool
-
-
-class MachineNow(NamedTuple):
-    """A machine with what it measures, or None, and whether its worker is silent."""
-
-    machine: Machine
-    measures: Experiment | None
-    silent: bool
-
-
-def home() -> dict[str, Any]:
-    """Running, waiting and recently ended experiments, and the machines."""
-    listed = Experiment.objects.visible().listed()
-    now = timezone.now()
-    running = [
-        Running(row, present.now(row.progress, now), is_late(row, now))
-        for row in listed.filter(state__in=HELD).order_by("started_at", "pk")
-    ]
-    queued = Experiment.objects.visible().filter(state=State.QUEUED)
-    waiting = dict(queued.order_by("pool").values_list("pool").annotate(Count("pk")))
-    known = [
-        line
-        for line in machine_lines([held.row for held in running], now)
-        if now - line.machine.last_seen < FORGOTTEN_AFTER
-    ]
-    served = {line.machine.pool for line in known if not line.silent}
-    return {
-        "running": running,
-        "waiting": listed.filter(state=State.QUEUED).order_by("queued_at", "id")[:RECENT],
-        "num_waiting": sum(waiting.values()),
-        "unserved": {pool: number for pool, number in waiting.items() if pool not in served},
-        "recent": listed.filter(finished_at__isnull=False).order_by("-finished_at")[:RECENT],
-        "machines": known,
-    }
-
-
-def machine_lines(running: Sequence[Experiment], now: datetime) -> list[MachineNow]:
-    """Every machine in its latest state, with what of ``running`` it measures."""
-    measured = {(row.machine.host, row.machine.pool): row for row in running if row.machine}
-    return [
-        MachineNow(machine, measured.get((machine.host, machine.pool)), machines.is_silent(machine, now))
-        for machine in machines.latest()
-    ]
-
-
-def is_late(row: Experiment, now: datetime) -> bool:
-    return row.heartbeat_at is not None and now - row.heartbeat_at > LATE_AFTER
-
-
-def machine(chosen: Machine) -> dict[str, Any]:
-    """What one state of a machine is, what changed before and after it, and what was measured on the machine."""
-    now = timezone.now()
-    states = machines.history(chosen)
-    latest = max(states, key=lambda state: state.last_seen)
-    here = Experiment.objects.visible().listed().filter(machine__host=chosen.host, machine__pool=chosen.pool)
-    running = here.filter(state__in=HELD).first()
-    return {
-        "machine": chosen,
-        "latest": latest,
-        "silent": machines.is_silent(latest, now),
-        "measures": running,
-        "facts": fingerprints.facts(chosen.details),
-        "conditions": fingerprints.conditions(chosen.details),
-        "steps": fingerprints.timeline(states),
-        "since": min(state.first_seen for state in states),
-        "recent": here.filter(finished_at__isnull=False).order_by("-finished_at")[:RECENT],
-    }
-
-
-def machine_list() -> dict[str, Any]:
-    """Every machine in its latest state, with what it measures and what changed last."""
-    running = Experiment.objects.visible().listed().filter(state__in=HELD)
-    lines = machine_lines(list(running), timezone.now())
-    last = {
-        (pool, host): fingerprints.timeline(list(states))
-        for (pool, host), states in groupby(machines.last_two(), key=lambda state: (state.pool, state.host))
-    }
-    return {"rows": [(line, next(iter(last[line.machine.pool, line.machine.host]), None)) for line in lines]}
 
 
 def stamp(row: Experiment) -> str:
@@ -137,7 +44,7 @@ def head(row: Experiment) -> dict[str, Any]:
         "experiment": row,
         "stamp": stamp(row),
         "now": present.now(row.progress, now) if row.state in HELD else None,
-        "late": is_late(row, now),
+        "late": queue.is_late(row, now),
     }
     return changing | (_queued(row) if row.state == State.QUEUED else {})
 

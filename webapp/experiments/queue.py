@@ -33,6 +33,8 @@ from webapp.traces.store import held_recordings, held_trace
 
 MAX_ATTEMPTS = 3
 HEARTBEAT_TIMEOUT = timedelta(seconds=90)
+#: A worker writes a heartbeat every second; one that is older deserves a word.
+LATE_AFTER = timedelta(seconds=15)
 WAKE_EXPIRES_S = 60
 #: What a database that can't be reached for now raises.
 AWAY = (OperationalError, InterfaceError)
@@ -164,6 +166,10 @@ def beat(fence: Fence, progress: dict[str, Any], so_far: list[dict[str, Any]] | 
     if not row.update(**changes):
         return Order.LOST
     return Order.CANCEL if row.filter(cancel_requested=True).exists() else Order.GO_ON
+
+
+def is_late(row: Experiment, now: datetime) -> bool:
+    return row.heartbeat_at is not None and now - row.heartbeat_at > LATE_AFTER
 
 
 def begin_ingest(fence: Fence) -> bool:

@@ -11,7 +11,8 @@ from bench_worker import result
 from webapp.experiments import export, routing, thinning
 from webapp.experiments.models import Experiment, Run
 from webapp.experiments.rank_page import first_rank
-from webapp.experiments.run_tables import READ, over_time, request_columns, step_columns, tails
+from webapp.experiments.run_tables import READ, over_time, request_columns, step_columns
+from webapp.experiments.tails import Tail, tails
 from webapp.ui.tables import table
 
 
@@ -44,10 +45,10 @@ def _steps(run: Run, summary: result.Summary, query: QueryDict) -> dict[str, Any
     assert steps is not None
     behind = tails(summary)
     chosen = next((tail for tail in behind if tail.metric == query.get("behind")), None)
-    shown = table(step_columns(steps, scale), query, ("sort", "page"), chosen and chosen.steps)
-    marks = defaultdict(list)
+    shown = table(step_columns(steps, scale), query, ("sort", "page"), chosen and chosen.found.steps)
+    marks: defaultdict[int, list[Tail]] = defaultdict(list)
     for tail in behind:
-        for place in tail.steps:
+        for place in tail.found.steps:
             marks[place].append(tail)
     return {
         "steps": shown,

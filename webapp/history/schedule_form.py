@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime, time
+from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
 from django import forms
@@ -15,10 +15,12 @@ from webapp.experiments import machines
 from webapp.experiments.models import Experiment, Kind
 from webapp.history.models import CatchUp, Schedule
 from webapp.history.timetable import DAYS
+from webapp.numbers import number_in
 
 #: Offered to choose from, the latest first; others come by their own page.
 OFFERED = 50
 MAX_HOURS = 72
+FARTHEST = timedelta(days=366)
 TIME = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 NOT_A_TIME = "{!r} is not a time of day: write hours and minutes, as in 02:30, and tick the days above."
 
@@ -67,7 +69,7 @@ class ScheduleForm(forms.Form):
         schedule: Schedule | None = None,
         initial: dict[str, Any] | None = None,
     ) -> None:
-        super().__init__(data, initial=_said(schedule) if schedule else initial, label_suffix="")
+        super().__init__(data, initial=_said(schedule, now) if schedule else initial, label_suffix="")
         self.now, self.schedule = now, schedule
         self.fields["pool"].choices = [(pool, pool) for pool in machines.pools()]  # type: ignore[attr-defined]
         self.fields["owner"].queryset = User.objects.order_by("username")  # type: ignore[attr-defined]
@@ -103,6 +105,8 @@ class ScheduleForm(forms.Form):
                 f"{first_on} {at:%H:%M} UTC is in the past (it is {self.now:%Y-%m-%d %H:%M} UTC): name a later day, or "
                 "leave it empty.",
             )
+        elif first_on and first_on > self.now.date() + FARTHEST:
+            self.add_error("first_on", f"{first_on} is too far away; at most {FARTHEST.days} days are allowed.")
 
     def save(self) -> Schedule:
         """Write it. Only due times from now on, or from the first day on, count."""
@@ -124,9 +128,9 @@ def choices(wanted: Any = None) -> list[tuple[int, str]]:
     """The latest experiments by number and title, the one that is ``wanted`` among them where it exists."""
     rows = Experiment.objects.visible().filter(kind=Kind.EXPERIMENT)
     offered = list(rows.values_list("pk", "title")[:OFFERED])
-    number = str(wanted or "")
-    if number.isdecimal() and len(number) < 18 and int(number) not in dict(offered):
-        offered = [*rows.filter(pk=int(number)).values_list("pk", "title"), *offered]
+    number = number_in(str(wanted or ""))
+    if number is not None and number not in dict(offered):
+        offered = [*rows.filter(pk=number).values_list("pk", "title"), *offered]
     return [(pk, f"{title[:80]} (#{pk})") for pk, title in offered]
 
 
@@ -135,6 +139,7 @@ def _copied(pk: int) -> Schedule:
     return Schedule(title=row.title, document=row.document)
 
 
-def _said(schedule: Schedule) -> dict[str, Any]:
+def _said(schedule: Schedule, now: datetime) -> dict[str, Any]:
     names = ("title", "days", "pool", "owner", "catch_up", "measures_again", "hours")
-    return {name: getattr(schedule, name) for name in names} | {"at": f"{schedule.at:%H:%M}"}
+    first_on = schedule.since.date() if schedule.since > now else None
+    return {name: getattr(schedule, name) for name in names} | {"at": f"{schedule.at:%H:%M}", "first_on": first_on}

@@ -9,9 +9,8 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from webapp.accounts.roles import member
-from webapp.history import series_page
+from webapp.history import deeds, series_page
 from webapp.history.models import Change, Series
-from webapp.history.series import decide
 from webapp.history.triage_form import TriageForm
 
 
@@ -42,7 +41,7 @@ def triage(request: HttpRequest, pk: int) -> HttpResponse:
     form = TriageForm(request.POST)
     if not form.is_valid():
         return render(request, "history/series.html", series_page.of_series(change.series) | {"form": form}, status=422)
-    count = decide(change, by=member(request), now=timezone.now(), **form.cleaned_data)
+    count = deeds.triage(member(request), change, **form.cleaned_data)
     others = f", with {count - 1} more of the same nights" if count > 1 else ""
     messages.success(request, f"{change.series} is {form.cleaned_data['state']}{others}.")
     return redirect(change.series)
