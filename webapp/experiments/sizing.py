@@ -123,6 +123,8 @@ class SizingForm(forms.Form):
         )
 
     def clean(self) -> None:
+        if self.errors:  # a text with a character that none may have
+            return
         asked: dict[str, Any] = {}
         for name, (path, _, _) in ASKED.items():
             values = fields.values_of(self.cleaned_data[name])
@@ -231,7 +233,7 @@ def query_of(spec: Spec, tokens_per_sequence: int) -> str:
 
 
 def _ranks(spec: Spec) -> int:
-    return spec.parallel.layout.tp * spec.parallel.layout.dp
+    return spec.parallel.layout.num_ranks
 
 
 def _measurement(spec: Spec, tokens_per_sequence: int, library: Library) -> Measurement:
