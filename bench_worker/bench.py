@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -13,7 +12,7 @@ import torch
 
 from bench_worker import capacity, models, recording
 from bench_worker.ceilings import Ceilings
-from bench_worker.meter import WHOLE_CLOCK_EVERY, Meter
+from bench_worker.meter import Meter
 from bench_worker.network import Network
 from bench_worker.parallel.build import build
 from bench_worker.parallel.counting import CountingVariant
@@ -25,12 +24,14 @@ from bench_worker.parallel.world import Alone, World
 from bench_worker.planning import Condition, NetworkKey, network_key
 from bench_worker.recording import RunRecord
 from bench_worker.result import Check, FitKind, Run
+from bench_worker.rotation import order
 from bench_worker.scaling import model_step_us
 from bench_worker.spec import Measure, PlannedRun
 from bench_worker.step_input import StepInput, StepSource
 from bench_worker.step_layout import Slots, StepLayout
 from bench_worker.tuning import choices_note, tune
 from bench_worker.variant import Variant
+from bench_worker.watch import Key, Watch
 from bench_worker.workload.recordings import Recording
 from bench_worker.workload.schedule import Batch
 
@@ -77,6 +78,7 @@ class Bench:
         self.checks: dict[str, Check] = {}
         #: By number of threads.
         self.ceilings: dict[int, Ceilings] = {}
+        self.watch = Watch(device, [], {})
         self.meter = Meter(device)
         self.done = self.total = 0
 
@@ -99,6 +101,9 @@ class Bench:
                 self._tell("tune", place, len(planned), run)
                 sizes = (batch.tokens for condition in conditions for batch in condition.batches)
                 tune(variant, sizes, self.recordings)
+        if self.device.type == "cpu" and isinstance(self.crew, Alone):
+            timed = (run for run in planned if not isinstance(self.variants[run.variant], CountingVariant))
+            self.watch = Watch(self.device, dict.fromkeys(map(self._key, timed)), self.ceilings)
 
     def _variant(self, run: PlannedRun, conditions: list[Condition]) -> AnyVariant:
         network = self.networks[network_key(run.spec)]
@@ -129,6 +134,7 @@ class Bench:
                     self._pass(condition, right, records, repeat, deadline)
         finally:
             gc.enable()
+        self.ceilings = self.watch.raised(self.ceilings)
         self.crew.phase("what was measured", Pace.SILENCE)
         return [self._result(run, condition, records.get(run.variant)) for run in condition.planned]
 
@@ -165,9 +171,11 @@ class Bench:
         source = StepSource(condition.seed, repeat, self.recordings)
         slots = Slots(condition.concurrency)
         measured = 0
+        self._look(planned, records)
         for index, batch in enumerate(condition.batches):
             if self._past(deadline):
                 break
+            self._look(planned, records, only_if_due=True)
             layout = slots.layout(batch, self.device)
             for place in order(index, len(planned)):
                 run = planned[place]
@@ -178,6 +186,7 @@ class Bench:
                 self.done += 1
                 self._tell("measure", self.done, self.total, run)
             measured += 1
+        self._look(planned, records)
         self.done += (len(condition.batches) - measured) * len(planned)
         for record in records.values():
             record.end_pass(condition.batches[:measured], truncated=measured < len(condition.batches))
@@ -207,7 +216,9 @@ class Bench:
         start_us: list[float] = []
         now_us, cut = 0.0, False
         self._use_threads(run)
+        self._look([run], {run.variant: record})
         while not cut and (step := loop.next(now_us)) is not None:
+            self._look([run], {run.variant: record}, only_if_due=True)
             layout = slots.layout(step.batch, self.device)
             inputs = _inputs(source, variant, len(batches), layout)
             self._measure(variant, inputs, record, len(batches), step.batch)
@@ -217,6 +228,7 @@ class Bench:
             self.done = before + loop.finished
             self._tell("measure", self.done, self.total, run)
             cut = self._past(deadline)
+        self._look([run], {run.variant: record})
         self.done = before + condition.units
         record.end_pass(batches, loop.finished < condition.units, start_us, condition.arrival_us())
 
@@ -245,6 +257,14 @@ class Bench:
             add_ranks(run, variant, record)
         return run
 
+    def _look(self, planned: list[PlannedRun], records: Mapping[str, RunRecord], only_if_due: bool = False) -> None:
+        """See how the machine is around the runs that take turns."""
+        if self.watch.is_due or not only_if_due:
+            self.watch.look([(self._key(run), records[run.variant]) for run in planned])
+
+    def _key(self, planned: PlannedRun) -> Key:
+        return Key(planned.spec.kernels.threads or self.threads, planned.spec.kernels.dtype)
+
     def _use_threads(self, planned: PlannedRun) -> None:
         threads = planned.spec.kernels.threads or self.threads
         if torch.get_num_threads() != threads:
@@ -261,13 +281,6 @@ class Bench:
         in_steps = phase in ("warmup", "measure")
         self.crew.phase(f"step {done + 1}" if phase == "measure" else phase, Pace.STEPS if in_steps else Pace.SILENCE)
         self.report.progress(phase, done, total, planned.variant, planned.condition)
-
-
-def order(step: int, variants: int) -> list[int]:
-    """In which order the variants run in a step of a pass: rotated by one from step to step, in whole rotations, after
-    which it moves on by one more where the sampled steps would always start with the same variant."""
-    turn = step + step // math.lcm(WHOLE_CLOCK_EVERY, max(1, variants))
-    return [(turn + place) % variants for place in range(variants)]
 
 
 def _inputs(source: StepSource, variant: AnyVariant, index: int, layout: StepLayout) -> StepInput:

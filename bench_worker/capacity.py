@@ -34,6 +34,8 @@ TRACE_TOKENS = 4096
 
 #: A Python process with torch and DeepSpeed loaded, and what these load with their first step (torch 2.13, CPU).
 PROCESS_BYTES = 440_000_000
+#: What `bench_worker.watch` reads and multiplies on a CPU, where one process measures.
+PROBE_BYTES = 150_000_000
 #: Tokens of the batch that is checked against the reference: enough for the kernels of large batches.
 CHECK_TOKENS = 256
 
@@ -142,7 +144,8 @@ def fit_measurement(
     [N, 2I] and its activation [N, I]; what the selection takes; logits [sequences, vocab]; with MLA, the keys and
     values that one chunk of a prompt expands; one expert in float64 for the check against the reference. A backend that
     pads rows is counted with its fullest expert's rows for every expert. Several ranks hold the rows three
-    times more: sent, arrived and come back; real ranks are a process each. Kernels: those that oneDNN compiles for
+    times more: sent, arrived and come back; real ranks are a process each. The process: with what probes of the machine
+    take. Kernels: those that oneDNN compiles for
     ``prompt_tokens``, of all prompts of the workload together (each as long as the longest sequence where not given);
     none ``on_gpu``, where no oneDNN computes.
     """
@@ -161,6 +164,7 @@ def fit_measurement(
         kernels = kept_kernels_bytes(spec, model, tokens, steps=steps, tokens_per_sequence=tokens_per_sequence)
     rows, selection = _routed(spec, model, tokens)
     processes = layout.num_ranks if spec.parallel.mode == "distributed" else 1
+    probed = not on_gpu and spec.parallel.mode != "distributed" and not spec.parallel.count_only
     if spec.parallel.count_only:
         rows = 0
     exchanged = 0 if spec.parallel.mode == "single" else 3 * model.hidden
@@ -187,7 +191,7 @@ def fit_measurement(
     return _fit(
         spec,
         parts=_parts(weights, size, layers * _held_experts(spec, model) * _expert_bytes(spec, model))
-        | {"process": processes * PROCESS_BYTES, "kernels": kernels}
+        | {"process": processes * PROCESS_BYTES + probed * PROBE_BYTES, "kernels": kernels}
         | ({"packed": packed} if (packed := packed_bytes(spec)) else {}),
         kv_bytes_per_token=kv_token,
         state_bytes=state,

@@ -205,7 +205,8 @@ def memory_needed(conditions: list[Condition], available: int | None, *, on_gpu:
             key = network_key(run.spec)
             if key not in most or fit.total_bytes > most[key].total_bytes:
                 most[key] = fit
-    total = sum(fit.total_bytes for fit in most.values()) - capacity.PROCESS_BYTES * (len(most) - 1)
+    processes = [fit.parts["process"] for fit in most.values()]
+    total = sum(fit.total_bytes for fit in most.values()) - sum(processes) + max(processes)
     largest = max(most.values(), key=lambda fit: fit.total_bytes)
     return Needed(
         " and ".join(dict.fromkeys(key.model for key in most)), largest.model_copy(update={"total_bytes": total})

@@ -63,6 +63,7 @@ def run_experiment(
             report.progress("calibrate", 0, 1)
             kept = calibrate_apart(threads)
         bench.ceilings[threads] = kept
+    calibrated = dict(bench.ceilings)
     bench.prepare(conditions)
     before = machine_state.snapshot()
     runs: list[Run] = []
@@ -71,6 +72,9 @@ def run_experiment(
         for run in bench.measure(condition, deadline=time.monotonic() + left / (len(conditions) - place)):
             report.finished(run)
             runs.append(run)
+    for threads, seen in bench.ceilings.items():
+        if seen is not calibrated[threads]:
+            ceilings.keep(fingerprint, seen)
     machine["flags"] = machine_state.flags(before, machine_state.snapshot(), machine["cores"])
     if governor := machine_state.governor_flag(machine["governor"]):
         machine["flags"].append(governor)

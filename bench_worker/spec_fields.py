@@ -108,8 +108,8 @@ class Parallel(Strict):
 class Kernels(Strict):
     experts: Literal["deepspeed", "auto", "loop", "padded", "zentorch", "deepspeed_layer"] = Field(
         "deepspeed",
-        description="What computes the experts: DeepSpeed's grouped GEMM, one GEMM an expert (loop), a batched GEMM "
-        "over padded rows, AMD's group GEMM (zentorch), DeepSpeed's own MoE layer, or the fastest found here (auto).",
+        description="What computes the experts: DeepSpeed's own kernels, another backend, or the fastest found here "
+        "(auto).",
     )
     fusion: Literal["none", "gate_up", "whole"] = Field(
         "gate_up",

@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from bench_worker.kernels.permute import RowBuffer
+from bench_worker.parallel.all_to_all import all_to_all
 from bench_worker.parallel.common_clock import clock_offsets_us
 from bench_worker.parallel.rank_layer import Inbound, Outbound
 
@@ -165,12 +166,12 @@ class Distributed:
         dist.all_to_all_single(counts, sending.contiguous(), group=self._group)
         self._sent, self._received = sending.sum(dim=1).tolist(), counts.sum(dim=1).tolist()
         rows = self._inbound.take(sum(self._received))
-        self._all_to_all(rows, own.rows, self._received, self._sent)
+        all_to_all(rows, own.rows, self._received, self._sent, self._group)
         return [Inbound(rows, counts)]
 
     def combine(self, results: Sequence[Tensor]) -> list[Tensor]:
         rows = self._back.take(sum(self._sent))
-        self._all_to_all(rows, results[0], self._sent, self._received)
+        all_to_all(rows, results[0], self._sent, self._received, self._group)
         return [rows]
 
     def all_reduce(self, parts: Sequence[Tensor]) -> list[Tensor]:
@@ -189,10 +190,6 @@ class Distributed:
         if longer < self._tp:
             rows = torch.cat([part[: each - (place >= longer)] for place, part in enumerate(rows.split(each))])
         return [rows]
-
-    def _all_to_all(self, into: Tensor, rows: Tensor, into_splits: list[int], splits: list[int]) -> None:
-        """Rows travel as bytes: gloo knows no bfloat16."""
-        dist.all_to_all_single(into.view(torch.uint8), rows.view(torch.uint8), into_splits, splits, group=self._group)
 
 
 def _own_group(size: int, tp: int) -> dist.ProcessGroup:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from bench_worker.meter import WHOLE_CLOCK_EVERY
 from bench_worker.parallel.counting import CountingVariant
 from bench_worker.parallel.step import bytes_by_domain, sent_by_domain
 from bench_worker.parallel.variant import ParallelVariant
 from bench_worker.rank_record import RankStep
 from bench_worker.recording import RunRecord, StepRecord
+from bench_worker.rotation import WHOLE_CLOCK_EVERY
 from bench_worker.step_input import StepInput
 from bench_worker.workload.schedule import Batch
 

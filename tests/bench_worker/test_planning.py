@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from bench_worker.planning import (
     recordings_of,
     refuse_what_does_not_fit,
 )
+from bench_worker.rotation import whole_rotations
 from bench_worker.spec import Experiment, Library, PlannedRun
+from bench_worker.stats import MIN_SAMPLES
 from bench_worker.workload.recordings import from_counts, write_recording
 
 
@@ -28,6 +31,18 @@ def conditions(**changes: Any) -> list[Condition]:
         "base": {"model": "olmoe-1b-7b", "workload": {"requests": 2, "prompt_tokens": 16}},
     } | changes
     return [plan_condition(Experiment.model_validate(document).runs(), {}, allow_paths=False)]
+
+
+def test_every_corner_of_the_seven_strategies_has_enough_steps_for_an_answer() -> None:
+    """And most of them decode: where half of the steps read prompts, the median lies between the two."""
+    sample = Path(__file__).parents[2] / "samples" / "seven-strategies.json"
+    experiment = Experiment.model_validate_json(sample.read_bytes())
+    assert len(experiment.variants()) == 7
+    for _, runs in groupby(experiment.runs(), key=lambda run: run.condition):
+        batches = plan_condition(list(runs), {}, allow_paths=False).batches
+        kept = whole_rotations(range(len(batches)), 7).sum()
+        assert kept >= 2 * MIN_SAMPLES
+        assert sum(batch.prefill_tokens > 0 for batch in batches) < kept / 8
 
 
 def needs_bytes(condition: Condition, place: int = 0) -> int:
@@ -43,7 +58,7 @@ def test_variants_that_share_weights_are_counted_once() -> None:
 
 def test_models_side_by_side_are_added_with_one_process() -> None:
     [condition] = conditions(vary={"field": "model", "values": ["olmoe-1b-7b", "qwen3-30b-a3b"]})
-    both = needs_bytes(condition, 0) + needs_bytes(condition, 1) - capacity.PROCESS_BYTES
+    both = needs_bytes(condition, 0) + needs_bytes(condition, 1) - capacity.PROCESS_BYTES - capacity.PROBE_BYTES
     needed = memory_needed([condition], both)
     assert (needed.models, needed.fit.total_bytes) == ("olmoe-1b-7b and qwen3-30b-a3b", both)
     refuse_what_does_not_fit([condition], both)
@@ -53,11 +68,11 @@ def test_models_side_by_side_are_added_with_one_process() -> None:
         refuse_what_does_not_fit([condition], both - 1)
 
 
-def test_on_a_gpu_no_kernels_are_counted() -> None:
+def test_on_a_gpu_neither_kernels_nor_probes_are_counted() -> None:
     [condition] = conditions()
     kept = condition.fit(condition.planned[0].spec, None).parts["kernels"]
     there = memory_needed([condition], None, on_gpu=True).fit.total_bytes
-    assert there == needs_bytes(condition) - kept
+    assert there == needs_bytes(condition) - kept - capacity.PROBE_BYTES
     refuse_what_does_not_fit([condition], there, on_gpu=True)
     with pytest.raises(DoesNotFit):
         refuse_what_does_not_fit([condition], there)

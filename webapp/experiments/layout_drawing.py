@@ -57,13 +57,16 @@ class Drawing:
 
 
 def drawing(parallel: Parallel, experts: int, held: np.ndarray | None = None) -> Drawing:
-    """The layout of a model with so many ``experts``. ``held`` [R, P / R]: the experts of each rank in one layer, where
-    that is known; without it they are those that the placement gives to any load, or only their number."""
+    """The layout of a model with so many ``experts``; of one rank the words say all. ``held`` [R, P / R]: the experts
+    of each rank in one layer, where that is known; without it they are those that the placement gives to any load, or
+    only their number."""
     tp, num_nodes = parallel.layout.tp, parallel.layout.nodes
     ranks, redundant = parallel.layout.num_ranks, parallel.redundant_experts
     caption = _caption(parallel.layout, experts, redundant)
     if problem := misfit(experts, ranks, parallel.placement, redundant, num_nodes):
         return Drawing(caption, [], problem=problem.partition(": ")[2])
+    if ranks == 1:
+        return Drawing(caption, [])
     if held is None and parallel.placement in BLIND:
         one_layer = place(np.ones((1, experts)), ranks, parallel.placement, redundant)
         held = one_layer.physical_to_logical.reshape(ranks, -1)

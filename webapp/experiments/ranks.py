@@ -11,13 +11,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bench_worker import capacity, models
+from bench_worker import models
 from bench_worker.parallel.topology import DOMAINS, builtin
 from bench_worker.result import LAYER_STAGES, Exchange, Summary
 from bench_worker.spec import Spec
 from webapp.experiments import rank_charts
 from webapp.experiments.layout_drawing import Drawing, drawing
 from webapp.experiments.origins import NETWORKS
+from webapp.experiments.redundancy import Cost, redundancy_cost
+from webapp.numbers import number_in
 from webapp.ui import formatting, heat
 from webapp.ui.pictures import Piece
 
@@ -79,15 +81,6 @@ class Judgement(NamedTuple):
     verdict: str
 
 
-class Cost(NamedTuple):
-    """Memory that redundant experts take on each rank, and the tokens whose KV cache it could hold there instead; None
-    where tokens have none."""
-
-    copies: int
-    bytes: int
-    tokens: int | None
-
-
 @dataclass(frozen=True)
 class Ranks:
     origin: str
@@ -146,8 +139,8 @@ def columns(
 
 def step_place(columns: Columns, asked: str) -> int:
     """The place of the step ``asked`` for by its number; of the one with the most waiting where there is no such."""
-    if asked.isdecimal() and len(asked) < 10 and int(asked) in columns.steps:
-        return columns.steps.index(int(asked))
+    if (number := number_in(asked)) in columns.steps:
+        return columns.steps.index(number)
     return int(columns.idle_share.argmax())
 
 
@@ -213,16 +206,6 @@ def held(exchange: Exchange, layer: int = 0) -> np.ndarray:
     """The experts of each rank in an executed ``layer``, [R, P / R]."""
     order = np.argsort(exchange.rank_of_physical, kind="stable")
     return np.array(exchange.physical_to_logical[layer])[order].reshape(len(exchange.nodes), -1)
-
-
-def redundancy_cost(spec: Spec) -> Cost | None:
-    """What redundant experts take from the KV cache of each rank; None where there are none."""
-    if not (copies := spec.parallel.redundant_experts):
-        return None
-    plain = spec.model_copy(update={"parallel": spec.parallel.model_copy(update={"redundant_experts": 0})})
-    fit = capacity.fit(spec, None)
-    taken = fit.parts["experts"] - capacity.fit(plain, None).parts["experts"]
-    return Cost(copies, taken, taken // fit.kv_bytes_per_token if fit.kv_bytes_per_token else None)
 
 
 def _network(name: str | None) -> str | None:

@@ -177,16 +177,6 @@ def test_a_placement_is_judged_on_load_that_it_has_not_seen_as_well() -> None:
     assert found.verdict.endswith("expect of other traffic what the half that it had not seen says.")
 
 
-def test_redundant_experts_cost_memory_of_the_kv_cache() -> None:
-    """olmoe: 16 layers of an expert of 3 · 2048 · 1024 bfloat16 more on each of 4 ranks; KV 2 · 16 heads · 128 · 16
-    layers · 2 bytes a token, half of it on each of two TP ranks."""
-    cost = ranks.redundancy_cost(measured(parallel={"redundant_experts": 4}).spec)
-    assert cost is not None
-    assert (cost.copies, cost.bytes) == (4, 16 * 3 * 2048 * 1024 * 2)
-    assert cost.tokens == cost.bytes // (2 * 8 * 128 * 16 * 2)
-    assert ranks.redundancy_cost(measured().spec) is None
-
-
 def test_experts_lie_in_the_order_of_their_ranks() -> None:
     exchange = Exchange(
         nodes=[0, 0], physical_to_logical=[[0, 1, 2, 3]], rank_of_physical=[1, 0, 1, 0], dispatched_bytes=[[0, 0]] * 2,
