@@ -18,6 +18,7 @@ from bench_worker.parallel.build import build
 from bench_worker.parallel.counting import CountingVariant
 from bench_worker.parallel.meter import measure as measure_ranks
 from bench_worker.parallel.report import add_ranks
+from bench_worker.parallel.trail import Pace
 from bench_worker.parallel.variant import ParallelVariant
 from bench_worker.parallel.world import Alone, World
 from bench_worker.planning import Condition, NetworkKey, network_key
@@ -30,6 +31,7 @@ from bench_worker.step_input import StepInput, StepSource
 from bench_worker.step_layout import Slots, StepLayout
 from bench_worker.tuning import choices_note, tune
 from bench_worker.variant import Variant
+from bench_worker.watch import Key, Watch
 from bench_worker.workload.recordings import Recording
 from bench_worker.workload.schedule import Batch
 
@@ -76,6 +78,7 @@ class Bench:
         self.checks: dict[str, Check] = {}
         #: By number of threads.
         self.ceilings: dict[int, Ceilings] = {}
+        self.watch = Watch(device, [], {})
         self.meter = Meter(device)
         self.done = self.total = 0
 
@@ -88,7 +91,7 @@ class Bench:
             key = network_key(run.spec)
             if key not in self.networks:
                 model = models.load(run.spec.model, allow_paths=self.allow_paths)
-                self.networks[key] = Network(model, key, self.device, self.crew.sign)
+                self.networks[key] = Network(model, key, self.device, self.crew.sign, self.crew.members(key.tp))
             variant = self.variants[run.variant] = self._variant(run, conditions)
             self._use_threads(run)
             variant.warm()
@@ -98,6 +101,9 @@ class Bench:
                 self._tell("tune", place, len(planned), run)
                 sizes = (batch.tokens for condition in conditions for batch in condition.batches)
                 tune(variant, sizes, self.recordings)
+        if self.device.type == "cpu" and isinstance(self.crew, Alone):
+            timed = (run for run in planned if not isinstance(self.variants[run.variant], CountingVariant))
+            self.watch = Watch(self.device, dict.fromkeys(map(self._key, timed)), self.ceilings)
 
     def _variant(self, run: PlannedRun, conditions: list[Condition]) -> AnyVariant:
         network = self.networks[network_key(run.spec)]
@@ -108,6 +114,7 @@ class Bench:
     def measure(self, condition: Condition, deadline: float) -> list[Run]:
         """The runs of ``condition``. A variant that failed its check gets no times; what ``deadline`` (on the monotonic
         clock) cuts off is marked truncated."""
+        self.crew.phase("the room that steps need", Pace.SILENCE)
         right = [run for run in condition.planned if self.checks[run.variant].passed]
         for network in self.networks.values():
             network.make_room(condition.concurrency, condition.longest)
@@ -116,6 +123,7 @@ class Bench:
         self.meter.begin_condition(v for v in self.variants.values() if isinstance(v, Variant))
         records = {run.variant: RunRecord() for run in right}
         self._warm_up(condition, right, deadline)
+        self.crew.phase("warming up", Pace.SILENCE)
         gc.collect()
         gc.disable()
         try:
@@ -126,6 +134,8 @@ class Bench:
                     self._pass(condition, right, records, repeat, deadline)
         finally:
             gc.enable()
+        self.ceilings = self.watch.raised(self.ceilings)
+        self.crew.phase("what was measured", Pace.SILENCE)
         return [self._result(run, condition, records.get(run.variant)) for run in condition.planned]
 
     def _warm_up(self, condition: Condition, planned: list[PlannedRun], deadline: float) -> None:
@@ -161,9 +171,11 @@ class Bench:
         source = StepSource(condition.seed, repeat, self.recordings)
         slots = Slots(condition.concurrency)
         measured = 0
+        self._look(planned, records)
         for index, batch in enumerate(condition.batches):
             if self._past(deadline):
                 break
+            self._look(planned, records, only_if_due=True)
             layout = slots.layout(batch, self.device)
             for place in order(index, len(planned)):
                 run = planned[place]
@@ -174,6 +186,7 @@ class Bench:
                 self.done += 1
                 self._tell("measure", self.done, self.total, run)
             measured += 1
+        self._look(planned, records)
         self.done += (len(condition.batches) - measured) * len(planned)
         for record in records.values():
             record.end_pass(condition.batches[:measured], truncated=measured < len(condition.batches))
@@ -203,7 +216,9 @@ class Bench:
         start_us: list[float] = []
         now_us, cut = 0.0, False
         self._use_threads(run)
+        self._look([run], {run.variant: record})
         while not cut and (step := loop.next(now_us)) is not None:
+            self._look([run], {run.variant: record}, only_if_due=True)
             layout = slots.layout(step.batch, self.device)
             inputs = _inputs(source, variant, len(batches), layout)
             self._measure(variant, inputs, record, len(batches), step.batch)
@@ -213,6 +228,7 @@ class Bench:
             self.done = before + loop.finished
             self._tell("measure", self.done, self.total, run)
             cut = self._past(deadline)
+        self._look([run], {run.variant: record})
         self.done = before + condition.units
         record.end_pass(batches, loop.finished < condition.units, start_us, condition.arrival_us())
 
@@ -241,6 +257,14 @@ class Bench:
             add_ranks(run, variant, record)
         return run
 
+    def _look(self, planned: list[PlannedRun], records: Mapping[str, RunRecord], only_if_due: bool = False) -> None:
+        """See how the machine is around the runs that take turns."""
+        if self.watch.is_due or not only_if_due:
+            self.watch.look([(self._key(run), records[run.variant]) for run in planned])
+
+    def _key(self, planned: PlannedRun) -> Key:
+        return Key(planned.spec.kernels.threads or self.threads, planned.spec.kernels.dtype)
+
     def _use_threads(self, planned: PlannedRun) -> None:
         threads = planned.spec.kernels.threads or self.threads
         if torch.get_num_threads() != threads:
@@ -254,7 +278,8 @@ class Bench:
         """Report, and leave if asked to."""
         if self.crew.agree(self.stop()):
             raise Canceled
-        self.crew.phase(f"step {done + 1}" if phase == "measure" else phase)
+        in_steps = phase in ("warmup", "measure")
+        self.crew.phase(f"step {done + 1}" if phase == "measure" else phase, Pace.STEPS if in_steps else Pace.SILENCE)
         self.report.progress(phase, done, total, planned.variant, planned.condition)
 
 

@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bench_worker import host, machine_state
+from bench_worker import host, machine_state, noise
 from bench_worker.allocators import unpinned
 from bench_worker.ceilings import Ceiling, Ceilings
 from bench_worker.errors import Unavailable
@@ -33,6 +33,16 @@ from bench_worker.roofline import Limits
 LEAST_ROUNDS, ROUNDS, SECONDS = 4, 12, 6.0
 #: A buffer is at least this large, and twice the last-level cache; so many of them rotate.
 BUFFER_BYTES, BUFFERS = 64 * 2**20, 4
+#: A probe between the steps of a run has fewer: the steps in between leave nothing of them in the cache.
+PROBE_BUFFERS = 2
+#: Kernels that read a buffer, by name.
+READS: dict[str, Callable[[Tensor], object]] = {
+    "maximum of int8": lambda buffer: buffer.view(torch.int8).amax(),
+    "maximum of int32": lambda buffer: buffer.view(torch.int32).amax(),
+    "maximum of int64": lambda buffer: buffer.view(torch.int64).amax(),
+    "sum of int64": lambda buffer: buffer.view(torch.int64).sum(),
+}
+COPY = "copy"
 #: Rows, inner and outer size of the matrix products: those of experts, and square ones. A probe makes the first.
 PRODUCTS = ((1024, 2048, 1536), (256, 2048, 1536), (2048, 768, 2048), (2048, 2048, 2048))
 GPU_PRODUCTS = ((4096, 4096, 4096), (8192, 8192, 8192), (16384, 2048, 1536))
@@ -57,7 +67,7 @@ def calibrate(device: torch.device, threads: int) -> Ceilings:
     cache = _cache_bytes(device)
     dtypes = [dtype for dtype in DTYPES if lacking(dtype, device) is None]
     memory = _memory_kernels(device, max(BUFFER_BYTES, 2 * cache))
-    kernels = [*memory, *_matrix_kernels(device, dtypes, _shapes(device))]
+    kernels = [*memory, *matrix_kernels(device, dtypes, _shapes(device))]
     measure(kernels, device, ROUNDS, SECONDS)
     flags = machine_state.flags(before, machine_state.snapshot(), len(host.PROCESSORS))
     return collect(kernels, device, threads, cache, time.perf_counter() - started, flags)
@@ -85,14 +95,14 @@ class Probe:
         self._device, self._resident = device, resident_bytes
         self._cache = _cache_bytes(device)
         memory = _memory_kernels(device, max(BUFFER_BYTES, 2 * self._cache))
-        self._kernels = [*memory, *_matrix_kernels(device, [dtype], _shapes(device)[:1])]
+        self._kernels = [*memory, *matrix_kernels(device, [dtype], _shapes(device)[:1])]
         self._started, self._before = time.perf_counter(), machine_state.snapshot()
         measure(self._kernels, device, 1, SECONDS)
         for kernel in self._kernels:
             kernel.seconds.clear()
 
     def __call__(self) -> None:
-        clock = _cuda_seconds if self._device.type == "cuda" else _cpu_seconds
+        clock = _cuda_seconds if self._device.type == "cuda" else cpu_seconds
         for kernel in self._kernels:
             kernel.seconds.append(clock(kernel.run, len(kernel.seconds)))
 
@@ -119,7 +129,7 @@ class Probe:
 
 def measure(kernels: list[Kernel], device: torch.device, rounds: int, seconds: float) -> None:
     """Run ``rounds`` rounds over ``kernels``, the first of them for warming up, or as many as ``seconds`` allow."""
-    clock = _cuda_seconds if device.type == "cuda" else _cpu_seconds
+    clock = _cuda_seconds if device.type == "cuda" else cpu_seconds
     deadline = time.perf_counter() + seconds
     for turn in range(rounds + 1):
         for kernel in kernels:
@@ -150,10 +160,8 @@ def collect(
 
 
 def _best(kernels: list[Kernel], ceiling: str, scale: float, unit: str) -> Ceiling:
-    best = min(
-        (kernel for kernel in kernels if kernel.ceiling == ceiling),
-        key=lambda kernel: min(kernel.seconds) / kernel.amount,
-    )
+    own = [kernel for kernel in kernels if kernel.ceiling == ceiling]
+    best = min(own, key=lambda kernel: min(kernel.seconds) / kernel.amount)
     rates = [best.amount / seconds / scale for seconds in best.seconds]
     return Ceiling(
         value=max(rates),
@@ -162,25 +170,34 @@ def _best(kernels: list[Kernel], ceiling: str, scale: float, unit: str) -> Ceili
         median=statistics.median(rates),
         lowest=min(rates),
         samples=len(rates),
+        by_kernel={kernel.name: kernel.amount / min(kernel.seconds) / scale for kernel in own},
+        modes=noise.two_rates(rates),
     )
 
 
-def _memory_kernels(device: torch.device, size: int) -> list[Kernel]:
+def bus_kernel(device: torch.device, name: str) -> Kernel | None:
+    """The memory kernel called ``name``, for a probe; None where there is none of this name."""
+    if name not in (*READS, COPY):
+        return None
+    kernels = _memory_kernels(device, max(BUFFER_BYTES, 2 * _cache_bytes(device)), PROBE_BUFFERS)
+    return next(kernel for kernel in kernels if kernel.name == name)
+
+
+def plain_product(device: torch.device, dtype: str) -> Kernel:
+    """torch's own matrix product of the first shape, for a probe: it needs no other library."""
+    return next(matrix_kernels(device, [dtype], _shapes(device)[:1]))
+
+
+def _memory_kernels(device: torch.device, size: int, count: int = BUFFERS) -> list[Kernel]:
     # written, since pages that nobody has written are all read from one page in cache
-    buffers = [torch.full((size,), fill, dtype=torch.uint8, device=device) for fill in range(1, BUFFERS + 1)]
+    buffers = [torch.full((size,), fill, dtype=torch.uint8, device=device) for fill in range(1, count + 1)]
     half = size // 2
-    reads: dict[str, Callable[[Tensor], object]] = {
-        "maximum of int8": lambda buffer: buffer.view(torch.int8).amax(),
-        "maximum of int32": lambda buffer: buffer.view(torch.int32).amax(),
-        "maximum of int64": lambda buffer: buffer.view(torch.int64).amax(),
-        "sum of int64": lambda buffer: buffer.view(torch.int64).sum(),
-    }
     # each starts at another buffer, so that none finds in the cache what the one before it read
     kernels = [
-        Kernel("read", name, _rotating(read, buffers[place:] + buffers[:place]), size, [])
-        for place, (name, read) in enumerate(reads.items())
+        Kernel("read", name, _rotating(read, buffers[place % count :] + buffers[: place % count]), size, [])
+        for place, (name, read) in enumerate(READS.items())
     ]
-    copy = Kernel("copy", "copy", lambda turn: _copy(buffers[turn % BUFFERS], half), 2 * half, [])
+    copy = Kernel("copy", COPY, lambda turn: _copy(buffers[turn % count], half), 2 * half, [])
     return [*kernels, copy]
 
 
@@ -192,16 +209,17 @@ def _copy(buffer: Tensor, half: int) -> None:
     buffer[:half].copy_(buffer[half : 2 * half])
 
 
-def _matrix_kernels(
-    device: torch.device, dtypes: Iterable[str], shapes: Iterable[tuple[int, int, int]]
+def matrix_kernels(
+    device: torch.device, dtypes: Iterable[str], shapes: Iterable[tuple[int, int, int]], weights: int = 2
 ) -> Iterator[Kernel]:
+    """Products of ``shapes`` (rows, inner, outer), torch's and zentorch's; so many ``weights`` of each take turns."""
     for name in dtypes:
         dtype = DTYPES[name]
         for rows, inner, outer in shapes:
             flops = 2.0 * rows * inner * outer
             shape = f"{rows}×{inner}×{outer}"
             left = [torch.randn(rows, inner, device=device).to(dtype) for _ in range(2)]
-            right = [torch.randn(outer, inner, device=device).to(dtype) for _ in range(2)]
+            right = [torch.randn(outer, inner, device=device).to(dtype) for _ in range(weights)]
             yield Kernel(name, f"linear {shape}", _product(F.linear, left, right), flops, [])
             if name != "float16" and zentorch.missing(device) is None:
                 yield Kernel(name, f"zentorch linear {shape}", _product(zentorch.linear, left, right), flops, [])
@@ -214,10 +232,11 @@ def _shapes(device: torch.device) -> tuple[tuple[int, int, int], ...]:
 def _product(
     function: Callable[[Tensor, Tensor], Tensor], left: list[Tensor], right: list[Tensor]
 ) -> Callable[[int], object]:
-    return lambda turn: function(left[turn % 2], right[turn % 2])
+    return lambda turn: function(left[turn % len(left)], right[turn % len(right)])
 
 
-def _cpu_seconds(run: Callable[[int], object], turn: int) -> float:
+def cpu_seconds(run: Callable[[int], object], turn: int) -> float:
+    """How long one turn of a kernel takes on the CPU."""
     start = time.perf_counter()
     run(turn)
     return time.perf_counter() - start

@@ -13,9 +13,17 @@ from bench_worker.roofline import Limits
 
 __all__ = ["Ceiling", "Ceilings", "as_text", "cache_folder", "keep", "load"]
 
+#: A probe that finds more than this times a ceiling shows that it was measured too low.
+HIGHER = 1.05
+
 
 class Ceiling(BaseModel):
-    """The best rate that any kernel reached, in ``unit``; ``median`` and ``lowest`` are the same kernel's."""
+    """The best rate that any kernel reached, in ``unit``; ``median`` and ``lowest`` are the same kernel's.
+
+    ``by_kernel``: the best of each that was tried. ``modes``: the two rates that the kernel's repeats fall into, the
+    lower one first, where they do: other users of the machine come and go. Ceilings of before they were recorded have
+    neither.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -25,6 +33,8 @@ class Ceiling(BaseModel):
     median: float
     lowest: float
     samples: int
+    by_kernel: dict[str, float] = {}
+    modes: tuple[float, float] | None = None
 
     @property
     def spread(self) -> float:
@@ -49,10 +59,22 @@ class Ceilings(BaseModel):
     #: What may have lowered them, one sentence each.
     warnings: list[str]
 
+    @property
+    def bus(self) -> Ceiling:
+        """The better of the two bandwidths, since a stage may read, write or both."""
+        return max(self.read, self.copy_rate, key=lambda ceiling: ceiling.value)
+
     def limits(self, dtype: str, resident_bytes: float = inf) -> Limits:
-        """For work in ``dtype``: the better of the two bandwidths, since a stage may read, write or both."""
-        bandwidth = max(self.read.value, self.copy_rate.value)
-        return Limits(bandwidth * 1e9, self.matrix[dtype].value * 1e9, self.cache_bytes, resident_bytes)
+        """For work in ``dtype``."""
+        return Limits(self.bus.value * 1e9, self.matrix[dtype].value * 1e9, self.cache_bytes, resident_bytes)
+
+    def raised(self, bandwidth: float, at: datetime) -> Ceilings:
+        """With a memory bus that gave ``bandwidth`` GB/s since; unchanged where that is no more than `HIGHER`."""
+        bus = self.bus
+        if bandwidth <= HIGHER * bus.value:
+            return self
+        name = "read" if bus is self.read else "copy_rate"
+        return self.model_copy(update={name: bus.model_copy(update={"value": bandwidth}), "measured_at": at})
 
 
 def cache_folder() -> Path:
@@ -90,7 +112,7 @@ def as_text(ceilings: Ceilings) -> str:
     rows = {"read": ceilings.read, "copy": ceilings.copy_rate, **ceilings.matrix}
     lines = [
         f"{name:10}{c.value:>10,.1f} {c.unit:8} median {c.median:,.1f}, lowest {c.lowest:,.1f} of {c.samples} "
-        f"({c.kernel})"
+        f"({c.kernel})" + ("" if c.modes is None else f", in two modes of {c.modes[0]:,.1f} and {c.modes[1]:,.1f}")
         for name, c in rows.items()
     ]
     return "\n".join(

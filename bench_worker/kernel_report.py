@@ -42,7 +42,8 @@ class Row(BaseModel):
     is not available.
 
     ``share``: of the floor of the experts stage, each call against ceilings measured around it; ``ratio``: experts_us
-    over that of the fastest backend; ``chosen``: what ``auto`` ran.
+    over that of the fastest backend; ``chosen``: what ``auto`` ran; ``bus``: GB/s of the memory bus that the floor
+    counts with, the median over the calls; null in tables of before it was told.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -54,6 +55,7 @@ class Row(BaseModel):
     layer_us: float | None = None
     floor_us: float | None = None
     share: float | None = None
+    bus: float | None = None
     bound: Bound | None = None
     ratio: float | None = None
     rel_error: float | None = None
@@ -133,8 +135,8 @@ def as_text(table: Table) -> str:
         f"ceilings meanwhile: read {ceilings.read.value:.1f} GB/s, copy {ceilings.copy_rate.value:.1f} GB/s, "
         f"{table.dtype} {ceilings.matrix[table.dtype].value:,.0f} GFLOP/s",
         *ceilings.warnings,
-        f"{'tokens':>7}  {'backend':26}{'experts ms':>11}{'layer ms':>10}{'of floor':>9}  {'bound by':9}{'to best':>8}"
-        f"{'padding':>9}{'error':>9}",
+        f"{'tokens':>7}  {'backend':26}{'experts ms':>11}{'layer ms':>10}{'of floor':>9}{'bus GB/s':>10}  "
+        f"{'bound by':9}{'to best':>8}{'padding':>9}{'error':>9}",
     ]
     for row in table.rows:
         if not row.available:
@@ -143,8 +145,9 @@ def as_text(table: Table) -> str:
         assert row.experts_us is not None and row.layer_us is not None  # noqa: PT018
         name = f"{row.backend} ({row.chosen + ', ' if row.chosen else ''}{row.fusion})"
         error = "not finite" if row.rel_error is None else f"{row.rel_error:.1e}"
+        bus = "" if row.bus is None else f"{row.bus:.1f}"
         lines.append(
-            f"{row.tokens:>7}  {name:26}{row.experts_us / 1e3:>11.3f}{row.layer_us / 1e3:>10.3f}{row.share:>9.0%}  "
-            f"{row.bound:9}{row.ratio:>7.2f}×{row.padding_waste:>9.0%}{error:>9}"
+            f"{row.tokens:>7}  {name:26}{row.experts_us / 1e3:>11.3f}{row.layer_us / 1e3:>10.3f}{row.share:>9.0%}"
+            f"{bus:>10}  {row.bound:9}{row.ratio:>7.2f}×{row.padding_waste:>9.0%}{error:>9}"
         )
     return "\n".join(lines)

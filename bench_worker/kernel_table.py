@@ -132,6 +132,7 @@ def _measured(
             layer_us=statistics.median(_layer_us(reading) for _, reading in own),
             floor_us=statistics.median(floors),
             share=share,
+            bus=statistics.median(limit.bytes_per_s for limit in limits) / 1e9,
             bound=roofline.bound(share if by_memory else 0.0, 0.0 if by_memory else share, 1.0),
             ratio=experts_us / fastest,
             rel_error=errors[name],

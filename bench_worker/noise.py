@@ -8,13 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import sqrt
+from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import spearmanr
 
-from bench_worker.result import Noise
+from bench_worker.average_ranks import average_ranks
+from bench_worker.result import Around, Noise, Probed, Rate, RateUnit
 
-__all__ = ["DRIFT", "MIN_SAMPLES", "NOISY_SPREAD", "classify", "relative_to_like", "warming_steps"]
+__all__ = [
+    "AWAY",
+    "DRIFT",
+    "MIN_SAMPLES",
+    "NOISY_SPREAD",
+    "Seen",
+    "around",
+    "classify",
+    "decides",
+    "relative_to_like",
+    "sentence",
+    "two_rates",
+    "warming_steps",
+    "with_machine",
+]
 
 MIN_SAMPLES = 20
 #: Robust standard deviation above which a run is noisy.
@@ -24,6 +39,20 @@ DRIFT, TREND = 0.03, 0.5
 #: Two modes lie so far apart (1 is equal), hold so much of the samples each, and are so cleanly separated: Ashman's D
 #: (Ashman, Bird and Zepf 1994). One uniform block cut in half reaches 3.5, one normal distribution 2.7.
 MODE_GAP, MODE_SHARE, MODE_SEPARATION = 0.05, 0.15, 4.0
+#: A machine whose rates lie further than this from its ceilings, or move by more, is contended. The best of a
+#: calibration's repeats lies about 5% above their median.
+AWAY = 0.15
+#: A run is judged by a rate of the machine where that sets at least this share of its time.
+LEAST_SHARE = 0.2
+#: Fewer rates than this don't fall into two.
+MIN_RATES = 8
+
+
+class Seen(NamedTuple):
+    """Rates of the machine at one time: its memory bus in GB/s, and in GFLOP/s its matrix rate where that is probed."""
+
+    memory: float
+    matrix: float | None = None
 
 
 def classify(ratios: Sequence[float] | np.ndarray) -> Noise:
@@ -39,8 +68,9 @@ def classify(ratios: Sequence[float] | np.ndarray) -> Noise:
     spread = 1.4826 * float(np.median(np.abs(samples - np.median(samples))))
     quarter = samples.size // 4
     drift = float(np.expm1(samples[-quarter:].mean() - samples[:quarter].mean()))
-    rho = 0.0 if np.ptp(samples) == 0 else float(spearmanr(np.arange(samples.size), samples).statistic)
-    gap, separation = _modes(samples)
+    rho = 0.0 if np.ptp(samples) == 0 else float(np.corrcoef(np.arange(samples.size), average_ranks(samples))[0, 1])
+    low, high, separation = _modes(samples)
+    gap = float(np.expm1(high - low))
     if abs(rho) >= TREND and abs(drift) >= DRIFT:
         label = "drifting"
     elif gap >= MODE_GAP and separation >= MODE_SEPARATION:
@@ -80,9 +110,79 @@ def warming_steps(ratios: Sequence[float] | np.ndarray) -> int:
     return cut if slower else 0
 
 
-def _modes(samples: np.ndarray) -> tuple[float, float]:
-    """Ratio − 1 between the means of the best split in two (Otsu 1979) with at least `MODE_SHARE` on each side, and
-    Ashman's D of it."""
+def around(seen: Sequence[Seen], usual: Seen, deciding: Rate | None) -> Around:
+    """What the probes of a run saw, beside what is ``usual``: what their kernels reached when the machine was
+    calibrated. ``deciding``: which of the two rates sets the time of the run, as `decides` says."""
+    products = [one.matrix for one in seen if one.matrix is not None]
+    return Around(
+        probes=len(seen),
+        memory=_probed([one.memory for one in seen], usual.memory, "GB/s"),
+        matrix=_probed(products, usual.matrix, "GFLOP/s") if products and usual.matrix else None,
+        decides=deciding,
+    )
+
+
+def decides(memory_us: float, compute_us: float, time_us: float) -> Rate | None:
+    """Which rate of the machine sets the time of a run, of whose ``time_us`` its floors take so much for each."""
+    if max(memory_us, compute_us) < LEAST_SHARE * time_us:
+        return None
+    return "memory" if memory_us >= compute_us else "matrix"
+
+
+def with_machine(found: Noise, machine: Around) -> Noise:
+    """``found`` with what the machine gave around the run. Where the steps themselves tell nothing against the run,
+    its label becomes ``contended`` if the rate that decides lies `AWAY` from its ceiling, or moved by more."""
+    probed = machine.deciding
+    contended = probed is not None and (abs(probed.share - 1) > AWAY or probed.moved > AWAY)
+    label = "contended" if contended and found.label in ("steady", "unknown") else found.label
+    return found.model_copy(update={"around": machine, "label": label})
+
+
+def sentence(found: Noise) -> str | None:
+    """Why the times of a run don't compare with those of another time; None where its machine was as usual."""
+    if found.around is None or (probed := found.around.deciding) is None:
+        return None
+    what = "memory bus" if found.around.decides == "memory" else "matrix products"
+    if abs(probed.share - 1) > AWAY:
+        told = (
+            f"The {what} gave {_figure(probed.median)} {probed.unit} around this run, {probed.share:.0%} of what this "
+            "machine was calibrated at"
+        )
+    elif probed.moved > AWAY:
+        rates = f"{_figure(probed.lowest)} and {_figure(probed.best)} {probed.unit}"
+        told = f"The {what} moved between {rates} around this run"
+    else:
+        return None
+    return f"{told}: its times don't compare with those of another time."
+
+
+def two_rates(rates: Sequence[float]) -> tuple[float, float] | None:
+    """The two rates that ``rates`` fall into, the lower one first, where they do and lie more than `AWAY` apart."""
+    if len(rates) < MIN_RATES:
+        return None
+    low, high, separation = _modes(np.log(rates))
+    is_two = np.expm1(high - low) > AWAY and separation >= MODE_SEPARATION
+    return (float(np.exp(low)), float(np.exp(high))) if is_two else None
+
+
+def _probed(rates: Sequence[float], ceiling: float, unit: RateUnit) -> Probed:
+    low, median, high = np.quantile(rates, [0.25, 0.5, 0.75])
+    return Probed(
+        unit=unit,
+        best=max(rates),
+        median=float(median),
+        lowest=min(rates),
+        moved=float((high - low) / median),
+        ceiling=ceiling,
+    )
+
+
+def _figure(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"
+
+
+def _modes(samples: np.ndarray) -> tuple[float, float, float]:
+    """The means of the best split in two (Otsu 1979) with at least `MODE_SHARE` on each side, and Ashman's D of it."""
     ordered = np.sort(samples)
     n = ordered.size
     least = max(2, int(MODE_SHARE * n))
@@ -94,4 +194,4 @@ def _modes(samples: np.ndarray) -> tuple[float, float]:
     distance = float(two.mean() - one.mean())
     width = sqrt(one.var() + two.var())
     separation = sqrt(2) * distance / width if width > 0 else (float("inf") if distance > 0 else 0.0)
-    return float(np.expm1(distance)), separation
+    return float(one.mean()), float(two.mean()), separation

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bench_worker import assessment, served
+from bench_worker import assessment, noise, served
 from bench_worker.capacity import Fit
 from bench_worker.ceilings import Ceilings
 from bench_worker.models import Model
+from bench_worker.noise import Seen
 from bench_worker.outcome import Outcome, Routed
 from bench_worker.rank_record import RankStep, idle_share, imbalance, rank_steps
 from bench_worker.result import (
@@ -76,6 +77,9 @@ class RunRecord:
         #: Of sampled steps on CUDA: (eager, graph) times of a layer in µs, and idle shares of the device.
         self.graph_us: list[tuple[float, float]] = []
         self.device_idle: list[float] = []
+        #: What probes of the machine saw meanwhile, and what their kernels reached when it was calibrated.
+        self.seen: list[Seen] = []
+        self.usual: Seen | None = None
         self.truncated = False
 
     def add(self, step: StepRecord, outcome: Outcome) -> None:
@@ -148,6 +152,8 @@ def run(
     result.routing = record.routed.outcome(STRATEGIES[spec.routing.strategy].causal)
     limits = None if ceilings is None else ceilings.limits(spec.kernels.dtype, fit["measurement"].weights_bytes)
     assess(result, record, scaling, limits)
+    if limits is not None and record.usual is not None:
+        beside_the_machine(result, record, limits, record.usual)
     result.origins = {"layer_us": "measured", "stages_us": "measured", "step_us": origin, "requests": origin}
     return result
 
@@ -184,6 +190,18 @@ def assess(result: Run, record: RunRecord, scaling: Scale, limits: Limits | None
     ):
         if note is not None:
             result.notes.append(note)
+
+
+def beside_the_machine(result: Run, record: RunRecord, limits: Limits, usual: Seen) -> None:
+    """Add to the noise of ``result`` what the probes saw around it, beside what is ``usual`` for the machine;
+    ``limits`` say which of the machine's rates sets the time of its MoE layers."""
+    assert result.noise is not None
+    work = [own for step in record.steps for leaf, own in step.work.items() if in_layer(leaf)]
+    spent_us = sum(us for step in record.steps for leaf, us in step.times_us.items() if in_layer(leaf))
+    deciding = noise.decides(sum(map(limits.memory_us, work)), sum(map(limits.compute_us, work)), spent_us)
+    result.noise = noise.with_machine(result.noise, noise.around(record.seen, usual, deciding))
+    if told := noise.sentence(result.noise):
+        result.notes.append(told)
 
 
 def _truncated_note(record: RunRecord | None) -> list[str]:

@@ -25,11 +25,15 @@ LAYER_STAGES = STAGES[:5]
 
 Domain = Literal["local", "intra_node", "inter_node"]
 FitKind = Literal["deployment", "measurement"]
+#: Rates of a machine that may set the time of a run.
+Rate = Literal["memory", "matrix"]
+RateUnit = Literal["GB/s", "GFLOP/s"]
 
 
 class RankSteps(Part):
     """Columns over steps, for one rank. ``assignments`` and ``rows`` are those that its experts computed, ``rows`` with
-    padding, summed over the executed layers; ``bytes`` are those that it sent, there and back, likewise summed. Times
+    padding, summed over the executed layers; ``bytes`` are those that it sent, there and back, likewise summed, and
+    ``group_bytes`` those of the collectives of its tensor-parallel group; empty where it has none. Times
     are for one MoE layer: on every rank of a step, ``other`` and, for each executed layer, the rest of the stages and
     ``idle_us`` sum to the same span."""
 
@@ -39,6 +43,7 @@ class RankSteps(Part):
     stages_us: dict[str, list[float]]
     idle_us: list[float]
     bytes: dict[Domain, list[int]]
+    group_bytes: dict[Domain, list[int]] = {}
 
 
 class Steps(Part):
@@ -148,20 +153,53 @@ class Limit(Part):
     by_memory: float | None = None
 
 
+class Probed(Part):
+    """A rate of the machine as probes around a run saw it, in ``unit``; ``moved``: their interquartile range over their
+    median. ``ceiling``: what the same kernel reached when the machine was calibrated."""
+
+    unit: RateUnit
+    best: float
+    median: float
+    lowest: float
+    moved: float
+    ceiling: float
+
+    @property
+    def share(self) -> float:
+        """Of the ceiling."""
+        return self.median / self.ceiling
+
+
+class Around(Part):
+    """What the machine gave around a run (`bench_worker.watch`): its memory bus and, where that is probed, its matrix
+    rate. ``decides``: which of the two sets the floor of the run's MoE layers; None where neither sets their time."""
+
+    probes: int
+    memory: Probed
+    matrix: Probed | None
+    decides: Rate | None
+
+    @property
+    def deciding(self) -> Probed | None:
+        return {"memory": self.memory, "matrix": self.matrix, None: None}[self.decides]
+
+
 class Noise(Part):
     """How steady a run was (`bench_worker.noise`), from ``samples`` steps that others like them can be compared with.
 
     ``spread``: robust standard deviation of a step's time; ``drift``: the last quarter against the first; ``mode_gap``:
     between the two halves that its times fall into best. All as parts of 1. ``warming_steps``: first steps that were
-    still slower.
+    still slower. ``around``: what the machine gave meanwhile; None where nobody looked, or in results of before that
+    was recorded.
     """
 
-    label: Literal["steady", "noisy", "drifting", "bimodal", "unknown"]
+    label: Literal["steady", "noisy", "drifting", "bimodal", "contended", "unknown"]
     samples: int
     spread: float = 0.0
     drift: float = 0.0
     mode_gap: float = 0.0
     warming_steps: int = 0
+    around: Around | None = None
 
 
 class Choice(Part):

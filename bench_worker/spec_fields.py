@@ -82,6 +82,11 @@ class Layout(Strict):
     dp: Positive = Field(1, description="Data-parallel attention groups.")
     nodes: Positive = Field(1, description="Machines that the ranks are spread over.")
 
+    @property
+    def num_ranks(self) -> int:
+        """All of them, which the experts are spread over (EP)."""
+        return self.tp * self.dp
+
 
 class Parallel(Strict):
     layout: Layout = Layout()

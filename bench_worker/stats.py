@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from math import ceil, exp, log, log1p, sqrt
 
 import numpy as np
-from scipy.stats import rankdata
-from scipy.stats import t as student
+from scipy.special import stdtr, stdtrit
 
+from bench_worker.average_ranks import average_ranks
 from bench_worker.findings import Change, Comparison
 from bench_worker.result import Distribution
 
@@ -135,9 +135,9 @@ def _compared(ratios: np.ndarray, turn: Turns | None, between: float, *, paired:
 
 def _comparison(log_ratio: float, error: float, degrees: float, samples: int, paired: bool) -> Comparison:
     """Of ``log_ratio`` with its standard ``error``."""
-    half = error * float(student.ppf(0.975, degrees))
+    half = error * float(stdtrit(degrees, 0.975))
     score = abs(log_ratio) / error if error else np.inf if log_ratio else 0.0
-    p_value = float(2 * student.sf(score, degrees))
+    p_value = float(2 * stdtr(degrees, -score))
     return Comparison(
         ratio=exp(log_ratio),
         ci95=(exp(log_ratio - half), exp(log_ratio + half)),
@@ -221,7 +221,7 @@ def _block(samples: np.ndarray) -> int:
     """Length of the blocks that are resampled: (√6 · r / (1 − r²))^⅔ · S^⅓ for lag-1 autocorrelation r (Carlstein
     1986). Here it is that of the ranks, since heavy tails hide it, with its bias (1 + 3r) / S put back (Kendall 1954).
     At most a quarter of the samples."""
-    ranks = rankdata(samples) - (samples.size + 1) / 2
+    ranks = average_ranks(samples) - (samples.size + 1) / 2
     power = float(ranks @ ranks)
     if power == 0:
         return 1

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from bench_worker import models
 from bench_worker.capacity import (
     PACKED_COPIES,
+    PROBE_BYTES,
     PROCESS_BYTES,
     TRACE_TOKENS,
     Fit,
@@ -197,7 +198,7 @@ def test_a_measurement_of_the_moe_layer_alone_holds_its_executed_layers():
         "experts": 2 * 128 * 3 * 2048 * 768 * 2,
         "shared_experts": 0,
         "router": 2 * 128 * 2048 * 2,
-        "process": PROCESS_BYTES,
+        "process": PROCESS_BYTES + PROBE_BYTES,
         "kernels": kept_kernels_bytes(one, models.load(one.model), 2048, steps=47, tokens_per_sequence=3000),
     }  # 32 requests of 3,000 tokens at most are 47 steps of 2,048
     assert f.weights_bytes == f.parts["experts"] + f.parts["router"]
@@ -224,10 +225,10 @@ def test_the_prompts_decide_how_many_kernels_are_kept():
     assert few.parts | {"kernels": 0} == many.parts | {"kernels": 0}
 
 
-def test_a_gpu_keeps_no_kernels_of_onednn():
+def test_a_gpu_keeps_no_kernels_of_onednn_and_is_not_probed():
     here, there = (fit_measurement(spec(), H200, tokens_per_sequence=3000, on_gpu=on_gpu) for on_gpu in (False, True))
-    assert there.parts == here.parts | {"kernels": 0}
-    assert here.total_bytes - there.total_bytes == here.parts["kernels"] > 0
+    assert there.parts == here.parts | {"kernels": 0, "process": PROCESS_BYTES}
+    assert here.total_bytes - there.total_bytes == here.parts["kernels"] + PROBE_BYTES > PROBE_BYTES
 
 
 def test_a_measurement_with_attention_holds_caches_embedding_and_head():
@@ -238,6 +239,23 @@ def test_a_measurement_with_attention_holds_caches_embedding_and_head():
     assert f.parts["norms"] == 3 * 2048 * 2
     assert f.kv_bytes == 8 * 3000 * 2 * 4 * 128 * 2
     assert f.buffers_bytes - alone.buffers_bytes == 8 * 151_936 * 2  # logits
+
+
+@pytest.mark.parametrize("mode", ["virtual", "distributed"])
+def test_a_measurement_divides_attention_among_the_ranks_of_a_group(mode):
+    """Query heads 32, key-value heads 4: a member of eight has 4 and 1 of them, so two of them hold each of the latter.
+    In one process every member's part is held once, whatever the groups; eight processes hold one part each."""
+
+    def fitted(tp, dp):
+        several = spec(parallel=layout(tp=tp, dp=dp) | {"mode": mode})
+        return fit_measurement(several, H200, tokens_per_sequence=3000)
+
+    whole, f = fit_measurement(spec(), H200, tokens_per_sequence=3000), fitted(tp=8, dp=1)
+    assert f.parts["attention"] == 8 * (2048 * (4 + 2 * 1) * 128 + 4 * 128 * 2048 + 2 * 128) * 2
+    assert f.kv_bytes == 2 * whole.kv_bytes
+    two = fitted(tp=2, dp=2)
+    each = (2048 * (16 + 2 * 2) * 128 + 16 * 128 * 2048 + 2 * 128) * 2
+    assert two.parts["attention"] == (2 if mode == "virtual" else 4) * each
 
 
 def test_a_measurement_holds_one_attention_of_each_kind_and_one_dense_ffn():
@@ -407,14 +425,15 @@ def test_ranks_in_one_process_share_their_experts_or_hold_copies():
         several = {"mode": "virtual", "layout": {"dp": 4}} | parallel
         spec = Spec.model_validate({"model": "olmoe-1b-7b", "kernels": {"attention": False}, "parallel": several})
         fit = fit_measurement(spec, None, tokens_per_sequence=64)
-        return fit.parts["experts"] / (3 * 2048 * 1024 * 2), fit.parts["process"] / PROCESS_BYTES
+        return fit.parts["experts"] / (3 * 2048 * 1024 * 2), fit.parts["process"]
 
-    assert experts(mode="single", layout={}) == (64, 1)
-    assert experts() == (64, 1)
-    assert experts(placement="round_robin") == (64 + 64, 1)
-    assert experts(placement="eplb", redundant_experts=8) == (64 + 72, 1)
-    assert experts(mode="distributed", redundant_experts=8) == (72, 4)
-    assert experts(count_only=True) == (0, 1)
+    one = PROCESS_BYTES + PROBE_BYTES
+    assert experts(mode="single", layout={}) == (64, one)
+    assert experts() == (64, one)
+    assert experts(placement="round_robin") == (64 + 64, one)
+    assert experts(placement="eplb", redundant_experts=8) == (64 + 72, one)
+    assert experts(mode="distributed", redundant_experts=8) == (72, 4 * PROCESS_BYTES)  # ranks are not probed
+    assert experts(count_only=True) == (0, PROCESS_BYTES)
 
 
 @pytest.mark.parametrize("backend", ["deepspeed", "zentorch"])

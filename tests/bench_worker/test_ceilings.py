@@ -74,6 +74,24 @@ def test_limits_take_the_better_bandwidth():
     assert made().limits("bfloat16", resident_bytes=5).resident_bytes == 5
 
 
+def test_the_bus_is_the_better_of_reading_and_copying():
+    assert made().bus == made().copy_rate
+    assert made(read=made().copy_rate, copy_rate=made().read).bus.value == 60.0
+
+
+def test_a_bus_that_was_seen_faster_raises_its_ceiling_and_says_when():
+    later = datetime(2026, 2, 3, tzinfo=UTC)
+    found = made().raised(79.0, later)
+    assert (found.bus.value, found.read, found.measured_at) == (79.0, made().read, later)
+    assert found.bus.median == made().bus.median
+    assert made().raised(63.0, later) == made()  # 5%: as often as not the luck of one repeat
+
+
+def test_two_modes_are_shown():
+    two = made().read.model_copy(update={"modes": (31.0, 49.5)})
+    assert "(copy), in two modes of 31.0 and 49.5" in ceilings.as_text(made(read=two))
+
+
 def test_the_spread_is_how_far_the_median_lies_below():
     assert made().read.spread == pytest.approx(0.2)
 

@@ -3,7 +3,8 @@
 import pytest
 
 from bench_worker.errors import DoesNotFit, SpecError
-from bench_worker.kernel_report import Asked, ask, need, spec_of, tokens_of
+from bench_worker.kernel_report import Asked, as_text, ask, need, spec_of, tokens_of
+from tests.webapp.experiments import make
 
 
 @pytest.mark.parametrize("text", ["0", "", "1,,2", "-1", "1.5", "131073", "eight", "٣"])
@@ -56,3 +57,13 @@ def test_what_does_not_fit_is_refused_with_both_figures():
     assert need(spec, [1], 8 * 10**9).fits
     with pytest.raises(DoesNotFit, match=r"measuring olmoe-1b-7b at 1 tokens needs .* GB and the device has 0\.5 GB"):
         need(spec, [1], 5 * 10**8)
+
+
+def test_the_memory_bus_around_the_calls_stands_beside_the_share_of_the_floor():
+    table = make.table(tokens=[1])
+    auto = table.rows[0].model_copy(update={"bus": 49.25})
+    of_before = table.rows[1].model_copy(update={"bus": None})
+    head, line, other = as_text(table.model_copy(update={"rows": [auto, of_before]})).splitlines()[-3:]
+    assert "of floor  bus GB/s  bound by" in head
+    assert line.split()[-6:-3] == ["89%", "49.2", "memory"]
+    assert other.split()[-5:-3] == ["67%", "memory"]

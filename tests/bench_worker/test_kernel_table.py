@@ -74,6 +74,7 @@ def test_a_share_is_the_floor_of_what_had_to_move_over_the_time(tiny_config, mon
             assert (row.experts_us, row.layer_us) == (100.0, 101.0)
             assert row.floor_us == pytest.approx(2 * 2 * (3 * 64 * 32 + 2 * 64 + 3 * 32) / 1e3)
             assert row.share == pytest.approx(row.floor_us / 100)
+            assert row.bus == 1.0
             assert row.bound == "overhead"
 
 

@@ -5,7 +5,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_worker.noise import classify, relative_to_like, warming_steps
+from bench_worker.noise import (
+    Seen,
+    around,
+    classify,
+    decides,
+    relative_to_like,
+    sentence,
+    two_rates,
+    warming_steps,
+    with_machine,
+)
 
 
 def samples(count=200, spread=0.02, seed=0):
@@ -95,3 +105,102 @@ def test_first_steps_that_were_slower_are_found():
 @pytest.mark.parametrize("ratios", [samples(100), np.ones(100), samples(10), samples(100) * np.linspace(0.9, 1, 100)])
 def test_a_run_that_starts_no_slower_was_warm(ratios):
     assert warming_steps(ratios) == 0
+
+
+USUAL = Seen(memory=80.0, matrix=1000.0)
+
+
+def probed(*bandwidths, deciding="memory", matrix=950.0):
+    return around([Seen(rate, matrix) for rate in bandwidths], USUAL, deciding)
+
+
+def labelled(machine, ratios=None):
+    return with_machine(classify(samples() if ratios is None else ratios), machine)
+
+
+def test_what_the_probes_saw_is_summed_up_beside_what_is_usual():
+    found = probed(40, 76, 78, 80, 72)
+    assert (found.probes, found.memory.best, found.memory.median, found.memory.lowest) == (5, 80, 76, 40)
+    assert found.memory.moved == pytest.approx((78 - 72) / 76)
+    assert found.memory.share == pytest.approx(0.95)
+    assert (found.memory.unit, found.matrix.unit, found.matrix.share) == ("GB/s", "GFLOP/s", 0.95)
+
+
+def test_a_rate_that_is_not_probed_is_not_told():
+    assert around([Seen(70.0)], Seen(80.0), "memory").matrix is None
+    assert around([Seen(70.0)], Seen(80.0), "matrix").deciding is None
+
+
+@pytest.mark.parametrize("bandwidths", [(76, 77, 75), (68.1, 68.1), (91.9, 91.9), (80,), (78, 78, 78, 78, 49)])
+def test_a_machine_as_it_was_calibrated_leaves_the_label(bandwidths):
+    assert labelled(probed(*bandwidths)).label == "steady"
+    assert sentence(labelled(probed(*bandwidths))) is None
+
+
+@pytest.mark.parametrize(
+    ("bandwidths", "told"),
+    [
+        ((49, 49, 50), "The memory bus gave 49 GB/s around this run, 61% of what this machine was calibrated at"),
+        ((67.9,), "The memory bus gave 68 GB/s around this run, 85% of what this machine was calibrated at"),
+        ((112, 112), "The memory bus gave 112 GB/s around this run, 140% of what this machine was calibrated at"),
+        ((79, 79, 49, 79, 49), "The memory bus moved between 49 and 79 GB/s around this run"),
+    ],
+)
+def test_a_steady_run_on_a_machine_that_was_not_as_usual_is_contended(bandwidths, told):
+    found = labelled(probed(*bandwidths))
+    assert found.label == "contended"
+    assert sentence(found) == f"{told}: its times don't compare with those of another time."
+
+
+def test_a_run_of_matrix_products_is_judged_by_their_rate():
+    assert labelled(probed(49, 49, deciding="matrix")).label == "steady"
+    found = labelled(probed(80, 80, deciding="matrix", matrix=600.0))
+    assert found.label == "contended"
+    assert sentence(found).startswith("The matrix products gave 600 GFLOP/s around this run, 60% of")
+
+
+def test_a_run_that_neither_rate_sets_the_time_of_is_not_judged_by_them():
+    found = labelled(probed(20, 20, deciding=None))
+    assert (found.label, sentence(found)) == ("steady", None)
+    assert found.around.memory.median == 20
+
+
+def test_steps_that_tell_against_a_run_themselves_keep_their_label_and_the_machine_is_told_beside():
+    drifting = samples() * np.linspace(1, 1.2, 200)
+    found = labelled(probed(49, 49), drifting)
+    assert found.label == "drifting"
+    assert sentence(found).startswith("The memory bus gave 49 GB/s")
+
+
+def test_a_run_too_short_to_judge_its_steps_is_judged_by_the_machine():
+    assert labelled(probed(49, 49), samples(7)).label == "contended"
+    assert labelled(probed(79, 79), samples(7)).label == "unknown"
+
+
+def test_without_probes_there_is_nothing_to_say_of_the_machine():
+    assert sentence(classify(samples())) is None
+
+
+@pytest.mark.parametrize(
+    ("memory", "compute", "found"),
+    [(90, 10, "memory"), (10, 90, "matrix"), (20, 20, "memory"), (19, 1, None), (1, 19, None), (0, 0, None)],
+)
+def test_the_larger_floor_decides_where_it_is_a_fifth_of_the_time(memory, compute, found):
+    assert decides(memory, compute, 100) == found
+
+
+def test_rates_that_fall_into_two_are_told_apart():
+    assert two_rates([49, 79, 50, 78, 49, 79, 48, 80]) == pytest.approx((49, 79), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "rates",
+    [
+        [49, 79, 49, 79, 49, 79, 49],  # too few
+        [75, 76, 77, 78, 79, 80, 81, 82],  # one block
+        [50, 55, 50, 55, 50, 55, 50, 55],  # near each other
+        [79, 79, 79, 79, 79, 79, 79, 79],
+    ],
+)
+def test_rates_of_one_level_are_one(rates):
+    assert two_rates(rates) is None

@@ -58,7 +58,7 @@ def test_variants_that_share_weights_are_counted_once() -> None:
 
 def test_models_side_by_side_are_added_with_one_process() -> None:
     [condition] = conditions(vary={"field": "model", "values": ["olmoe-1b-7b", "qwen3-30b-a3b"]})
-    both = needs_bytes(condition, 0) + needs_bytes(condition, 1) - capacity.PROCESS_BYTES
+    both = needs_bytes(condition, 0) + needs_bytes(condition, 1) - capacity.PROCESS_BYTES - capacity.PROBE_BYTES
     needed = memory_needed([condition], both)
     assert (needed.models, needed.fit.total_bytes) == ("olmoe-1b-7b and qwen3-30b-a3b", both)
     refuse_what_does_not_fit([condition], both)
@@ -68,11 +68,11 @@ def test_models_side_by_side_are_added_with_one_process() -> None:
         refuse_what_does_not_fit([condition], both - 1)
 
 
-def test_on_a_gpu_no_kernels_are_counted() -> None:
+def test_on_a_gpu_neither_kernels_nor_probes_are_counted() -> None:
     [condition] = conditions()
     kept = condition.fit(condition.planned[0].spec, None).parts["kernels"]
     there = memory_needed([condition], None, on_gpu=True).fit.total_bytes
-    assert there == needs_bytes(condition) - kept
+    assert there == needs_bytes(condition) - kept - capacity.PROBE_BYTES
     refuse_what_does_not_fit([condition], there, on_gpu=True)
     with pytest.raises(DoesNotFit):
         refuse_what_does_not_fit([condition], there)

@@ -5,14 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bench_worker import models, recording
+from bench_worker import capacity, models, recording
+from bench_worker.noise import Seen
 from bench_worker.outcome import Outcome
 from bench_worker.recording import RunRecord, StepRecord
 from bench_worker.result import Check
+from bench_worker.roofline import Work
 from bench_worker.spec import PlannedRun, Spec
 from bench_worker.workload import Request
 from bench_worker.workload.recordings import from_counts, from_ids
 from bench_worker.workload.schedule import closed_loop
+from tests.bench_worker.test_ceilings import made as ceilings
 
 MODEL = models.presets()["olmoe-1b-7b"]  # 16 layers, all MoE
 GOOD = Check(rel_error=0.001, tolerance=0.01, tokens=8)
@@ -65,6 +68,21 @@ def test_times_of_several_executed_layers_are_their_mean():
     result = run(record([doubled | {"other.embedding": 2.0, "other.head": 8.0}], executed_layers=2), layers=2)
     assert result.steps.step_us == [810.0]
     assert result.steps.layer_us == [40.0]
+
+
+def test_what_the_probes_saw_stands_beside_the_runs_noise():
+    made = record([TIMES] * 3)
+    made.steps = [replace(step, work={"experts": Work(weight_bytes=1.5e6)}) for step in made.steps]
+    made.seen, made.usual = [Seen(30, 800.0), Seen(36, 800.0), Seen(30, 800.0)], Seen(60, 900.0)
+    planned = PlannedRun("base", "1×4", Spec.model_validate({"model": "olmoe-1b-7b"}))
+    fit = {"measurement": capacity.fit_measurement(planned.spec, None, tokens_per_sequence=10)}
+    found = recording.run(planned, MODEL, GOOD, fit, 10, made, ceilings())
+    around = found.noise.around  # 25 µs of the layer's 40 at 60 GB/s
+    assert (around.decides, around.memory.share, around.matrix.share) == ("memory", 0.5, 800 / 900)
+    assert found.noise.label == "contended"
+    assert found.notes[-1].startswith("The memory bus gave 30 GB/s around this run, 50% of what")
+    unseen = record([TIMES] * 3)
+    assert recording.run(planned, MODEL, GOOD, fit, 10, unseen, ceilings()).noise.around is None
 
 
 def test_stages_hold_their_parts_and_no_outer_mark():

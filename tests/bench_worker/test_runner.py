@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from bench_worker import bench, capacity, environment, planning, runner
+from bench_worker import bench, calibrate, capacity, environment, planning, runner
 from bench_worker import variant as variant_module
 from bench_worker.errors import DoesNotFit, SpecError, Unavailable
 from bench_worker.kernels import permute, zentorch
@@ -125,7 +125,7 @@ def test_a_wrong_result_is_reported_and_not_timed(experiment, monkeypatch):
 def test_it_is_refused_before_anything_is_allocated(experiment, monkeypatch):
     monkeypatch.setattr(environment, "available_bytes", lambda device: 10_000_000)
     monkeypatch.setattr(bench, "Network", None)  # would fail if it were made
-    with pytest.raises(DoesNotFit, match=r"measuring .*tiny\.json needs 0\.5 GB and the device has 0\.0 GB free"):
+    with pytest.raises(DoesNotFit, match=r"measuring .*tiny\.json needs 0\.6 GB and the device has 0\.0 GB free"):
         measure(experiment())
 
 
@@ -136,7 +136,7 @@ def test_networks_side_by_side_count_together(experiment):
         )
     ]
     single = [conditions[0].fit(run.spec, None).total_bytes for run in conditions[0].planned]
-    both = sum(single) - capacity.PROCESS_BYTES
+    both = sum(single) - capacity.PROCESS_BYTES - capacity.PROBE_BYTES
     runner.refuse_what_does_not_fit(conditions, both)
     with pytest.raises(DoesNotFit):
         runner.refuse_what_does_not_fit(conditions, both - 1)
@@ -367,6 +367,49 @@ def test_the_experts_of_several_ranks_are_too(experiment):
     parallel = {"mode": "virtual", "layout": {"tp": 1, "dp": 2}}
     (run,) = measure(experiment(parallel=parallel))[0].runs
     assert set(run.summary.limits) == {"experts"}
+
+
+@pytest.fixture
+def probed(experiment, monkeypatch):
+    """Ceilings of kernels that can be probed, on small inputs; the bus was calibrated far below what it gives."""
+    (made_up,) = measure(experiment())[0].ceilings.values()
+    for name, value in (("BUFFER_BYTES", 4096), ("PRODUCTS", ((4, 64, 16),))):
+        monkeypatch.setattr(calibrate, name, value)
+    monkeypatch.setattr(calibrate.host, "last_level_cache_bytes", lambda: 1024)
+    slow = made_up.read.model_copy(update={"value": 1e-6, "kernel": "sum of int64"})
+    matrix = made_up.matrix["bfloat16"].model_copy(update={"by_kernel": {"linear 4×64×16": 900.0}})
+    found = made_up.model_copy(
+        update={"read": slow, "copy_rate": slow, "matrix": made_up.matrix | {"bfloat16": matrix}}
+    )
+    monkeypatch.setattr(runner.ceilings, "load", lambda fingerprint, threads: found)
+    kept = []
+    monkeypatch.setattr(runner.ceilings, "keep", lambda fingerprint, ceilings: kept.append(ceilings))
+    return kept
+
+
+@pytest.mark.parametrize("workload", [{}, {"arrivals": "poisson", "rate": 1000.0}])
+def test_the_machine_is_probed_before_and_after_every_pass(experiment, probed, workload):
+    vary = {"field": "kernels.fusion", "values": ["none", "gate_up"]}
+    result, _ = measure(experiment(vary, measure={"repeats": 2}, workload=workload))
+    for run in result.runs:
+        assert run.noise.around.probes >= 4
+        assert run.noise.around.memory.ceiling == 1e-6
+        assert run.noise.around.matrix.ceiling == 900.0
+
+
+def test_a_bus_faster_than_calibrated_raises_what_stages_are_held_against_and_what_is_kept(experiment, probed):
+    result, _ = measure(experiment())
+    (found,) = result.ceilings.values()
+    assert found.bus.value == result.runs[0].noise.around.memory.best > 1e-6
+    assert probed == [found]
+    assert result.runs[0].summary.limits["experts"].share <= 1.05
+
+
+def test_ranks_that_only_count_are_not_probed(experiment, probed):
+    parallel = {"mode": "virtual", "layout": {"tp": 1, "dp": 2}, "count_only": True}
+    (run,) = measure(experiment(parallel=parallel, kernels={"attention": False}))[0].runs
+    assert run.noise is None or run.noise.around is None
+    assert probed == []
 
 
 @pytest.mark.parametrize("busy", [None, "Other processes took 40% of the processors meanwhile."])

@@ -72,6 +72,21 @@ def test_two_tables_are_chosen_and_stay_in_the_address(site: Page, member: Any) 
     expect(site.get_by_text("Of 10 times, 10 slower by more than 5%.")).to_be_visible()
 
 
+def test_ceilings_over_time_are_drawn_beside_their_table(site: Page, member: Any) -> None:
+    problems: list[str] = []
+    site.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+    first = rows.measured_kernels(member)
+    rows.measured_kernels(member, make.table(slower=1.25, day=2))
+    assert first.machine is not None
+    site.goto(first.machine.get_absolute_url())
+    memory = site.get_by_role("img", name=re.compile("^Memory at best, in GB.s, at each of 2 calibrations"))
+    expect(memory).to_be_visible()
+    drawn = site.evaluate("Chart.getChart(document.querySelector('[data-chart=ceiling-memory]')).data.datasets[0].data")
+    assert drawn == [40, 32]
+    expect(site.get_by_role("row", name=re.compile("2026-03-02 02:00 UTC 2 32.0 GB.s"))).to_be_visible()
+    assert problems == []
+
+
 def test_the_rule_of_a_chip_is_one_click_away(site: Page, member: Any) -> None:
     site.goto(rows.done(member).get_absolute_url())
     rule = site.get_by_text("Steps went one way")

@@ -80,7 +80,10 @@ class RunList(APIView):
 class RunOne(APIView):
     @extend_schema(
         operation_id="runs_get",
-        responses={200: OpenApiResponse(OpenApiTypes.OBJECT, description="As in the result file."), **problems(404)},
+        responses={
+            200: OpenApiResponse(OpenApiTypes.OBJECT, description="As in the result file."),
+            **problems(404, 409),
+        },
     )
     def get(self, request: Request, pk: int) -> HttpResponse:
         """One run, with every step and every request."""

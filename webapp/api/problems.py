@@ -15,6 +15,7 @@ from rest_framework.exceptions import APIException, AuthenticationFailed, NotAut
 from rest_framework.response import Response
 
 from bench_worker.errors import DoesNotFit, SpecError
+from webapp.experiments.thinning import Thinned
 
 API = "/api/v1/"
 CONTENT_TYPE = "application/problem+json"
@@ -85,6 +86,8 @@ def answer(error: Exception, context: dict[str, Any]) -> Response | None:
             return problem(422, f"{faults[0].field}: {faults[0].message}", faults)
         case Http404():
             return problem(404, str(error) or "Nothing has this address.")
+        case Thinned():
+            return problem(409, str(error))
         case PermissionDenied():
             return problem(403, str(error))
         case RequestDataTooBig():

@@ -55,6 +55,7 @@ class ScheduleState(BaseModel):
     owner: str | None = Field(description="In whose name its nights are queued.")
     is_on: bool
     catch_up: CatchUp = Field(description="What becomes of a night that nothing could queue in time.")
+    measures_again: bool = Field(description="A night that looks slower is measured again at once.")
     hours: int = Field(description="After so many a night that has not ended is a concern.")
     since: datetime = Field(description="Due times before this don't count.")
     next_due: datetime | None = Field(description="None while it is off.")
@@ -64,7 +65,7 @@ class ScheduleState(BaseModel):
     @classmethod
     def of(cls, line: watchdog.Line, **more: Any) -> Any:
         schedule = line.schedule
-        names = ("id", "title", "pool", "is_on", "catch_up", "hours", "since")
+        names = ("id", "title", "pool", "is_on", "catch_up", "measures_again", "hours", "since")
         return cls(
             **{name: getattr(schedule, name) for name in names},
             days=[DAYS[day] for day in schedule.days],
@@ -98,6 +99,7 @@ class ScheduleChange(Asked):
     pool: str | None = Field(default=None, description="Of a new one the default pool.")
     owner: str | None = Field(default=None, description="A member's name; of a new one your own.")
     catch_up: CatchUp | None = Field(default=None, description="Of a new one `skip`.")
+    measures_again: bool | None = Field(default=None, description="Of a new one true.")
     hours: int | None = Field(default=None, description=f"1 to {MAX_HOURS}; of a new one 6.")
 
 
@@ -201,7 +203,7 @@ class ScheduleRun(APIView):
         schedule = _found(pk)
 
         def make() -> Night:
-            night = nights.run_now(schedule)
+            night = nights.run_now(schedule, member(request))
             if night is None:
                 raise _Begun
             return night

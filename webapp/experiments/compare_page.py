@@ -14,7 +14,7 @@ import numpy as np
 
 from bench_worker.result import STAGES
 from bench_worker.strategies import STRATEGIES
-from webapp.experiments import compare, compare_charts, compare_read, present, verdicts
+from webapp.experiments import compare, compare_around, compare_charts, compare_read, present, verdicts
 from webapp.experiments.compare import Compared, Measured
 from webapp.experiments.compare_differs import Differs, differs
 from webapp.experiments.compare_headline import headline
@@ -120,6 +120,11 @@ class Page:
     def shares(self) -> list[verdicts.Row]:
         """Where the time of each goes, of those whose results tell."""
         return [verdicts.row(fact.contender.name, "", fact.run.verdict) for fact in self.facts if fact.run.verdict]
+
+    @property
+    def around(self) -> str | None:
+        """What the machine has to do with the ratios."""
+        return compare_around.sentence(self.table)
 
     @property
     def unpaired(self) -> bool:

@@ -23,7 +23,8 @@ MOST = 100
 #: What is read of a run. Of its requests, never the gaps between tokens, of which there may be millions.
 READ = (
     "pk", "experiment_id", "variant", "condition", "position", "spec", "summary", "scale", "origins", "noise",
-    "fit__deployment", "routing__expert_overlap", *(f"requests__{metric}" for metric in METRICS),
+    "experiment__thinned_at", "fit__deployment", "routing__expert_overlap",
+    *(f"requests__{metric}" for metric in METRICS),
 )  # fmt: skip
 #: What is read of an experiment, once for all of its runs.
 OF_EXPERIMENT = (
@@ -77,6 +78,13 @@ def measured(numbers: Sequence[int]) -> list[Measured]:
         raise Refused(f"runs: {_listed(lost)} no finished {'run' if len(lost) == 1 else 'runs'}.")
     if untimed := [number for number in numbers if found[number]["summary"] is None]:
         raise Refused(f"runs: {_listed(untimed)} without times: the output was wrong, or no step was measured.")
+    if thinned := [number for number in numbers if found[number]["experiment__thinned_at"]]:
+        when = found[thinned[0]]["experiment__thinned_at"]
+        raise Refused(
+            f"runs: {_listed(thinned)} without step samples, which a comparison takes: they were thinned on "
+            f"{when:%Y-%m-%d}, and medians and percentiles remain on the {'page' if len(thinned) == 1 else 'pages'} of "
+            f"the {'run' if len(thinned) == 1 else 'runs'}."
+        )
     rows = [found[number] for number in numbers]
     beside = Run.objects.filter(experiment__in={row["experiment_id"] for row in rows}, summary__isnull=False)
     return _with_series(rows, Counter(beside.values_list("experiment_id", "condition")))

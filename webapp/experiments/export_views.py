@@ -12,7 +12,8 @@ from bench_worker import perfetto
 from bench_worker.errors import SpecError, not_one_of
 from webapp.experiments import export, export_tables
 from webapp.experiments.models import Experiment, Kind, State
-from webapp.experiments.views import download, visible
+from webapp.experiments.thinning import Thinned
+from webapp.experiments.views import download, refused, visible
 
 #: Steps of a trace where the address names none.
 FIRST_STEPS = 50
@@ -25,7 +26,7 @@ def tables(request: HttpRequest, pk: int) -> HttpResponse:
     try:
         data = tables_of(row, name)
     except SpecError as error:
-        return _refused(str(error))
+        return refused(str(error))
     if name:
         return download(data, f"{name}-{pk}.csv", "text/csv; charset=utf-8")
     return download(data, f"tables-{pk}.json")
@@ -38,7 +39,9 @@ def trace(request: HttpRequest, pk: int) -> HttpResponse:
     try:
         position, data = trace_of(_done(pk), request.GET.get("run", ""), request.GET.get("steps", ""))
     except SpecError as error:
-        return _refused(str(error))
+        return refused(str(error))
+    except Thinned as thinned:
+        return refused(str(thinned), 410)
     return download(data, f"trace-{pk}-run-{position}.json")
 
 
@@ -52,7 +55,8 @@ def tables_of(row: Experiment, name: str) -> bytes:
 
 def trace_of(row: Experiment, position: str, steps: str) -> tuple[int, bytes]:
     """The chosen steps of the run at ``position``, and that position; where these are empty, of the first run that has
-    times, and its first steps. Raises `SpecError` for a choice that makes no sense, and `Http404`."""
+    times, and its first steps. Raises `SpecError` for a choice that makes no sense, `Thinned`, and
+    `Http404`."""
     timed = row.runs.exclude(summary=None)
     if position and not (position.isdecimal() and len(position) < 6):
         message = f"{position[:40]!r} is not the place of a run; it must be a number from 0 up"
@@ -71,7 +75,3 @@ def _done(pk: int) -> Experiment:
     if row.kind != Kind.EXPERIMENT or row.state != State.DONE:
         raise Http404("This experiment has no numbers.")
     return row
-
-
-def _refused(sentence: str) -> HttpResponse:
-    return HttpResponse(f"{sentence}\n", status=422, content_type="text/plain; charset=utf-8")

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from bench_worker.kernel_report import Table
-from webapp.experiments import jobs, kernel_tables
+from webapp.experiments import ceilings_chart, jobs, kernel_tables
 from webapp.experiments.models import HELD, Experiment, Kind, Machine, State
 
 #: Tables to choose from, calibrations that are shown, and results that are looked through for them.
@@ -21,13 +21,15 @@ def of_machine(machine: Machine, chosen: str = "", before: str = "") -> dict[str
     here = visible.filter(machine__host=machine.host, machine__pool=machine.pool, state=State.DONE)
     latest_first = here.order_by("-finished_at")
     tables = list(latest_first.filter(kind=Kind.KERNELS).only("title", "document", "finished_at")[:TABLES])
-    results = latest_first.filter(result__ceilings__isnull=False).values_list("result__ceilings", flat=True)
-    ceiling_names, calibrations = kernel_tables.over_time(results[:RESULTS], CALIBRATIONS)
+    results = latest_first.filter(result__ceilings__isnull=False).values_list("kind", "result__ceilings")[:RESULTS]
+    ceiling_names, calibrations = kernel_tables.over_time((found for _, found in results), CALIBRATIONS)
+    with_table = kernel_tables.over_time(found for kind, found in results if kind == Kind.KERNELS)[1]
     context: dict[str, Any] = {
         "tables": tables,
         "pending": _pending(machine.pool),
         "calibrations": calibrations,
         "ceiling_names": ceiling_names,
+        "ceiling_charts": ceilings_chart.charts(calibrations, {one.ceilings.measured_at for one in with_table}),
     }
     row = next((row for row in tables if str(row.pk) == chosen), tables[0] if tables else None)
     if row is None:

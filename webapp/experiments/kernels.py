@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from bench_worker.noise import DRIFT, MIN_SAMPLES, MODE_GAP, NOISY_SPREAD
-from bench_worker.result import STAGES, Choice, GraphTimes, Limit, Noise, Summary
+from bench_worker import noise
+from bench_worker.noise import AWAY, DRIFT, MIN_SAMPLES, MODE_GAP, NOISY_SPREAD
+from bench_worker.result import STAGES, Around, Choice, GraphTimes, Limit, Noise, Summary
 from webapp.experiments.backends import bare
 
 #: What `section` reads of a run.
@@ -22,6 +23,8 @@ RULES = {
     "noisy": f"A step's time spreads by more than {NOISY_SPREAD:.0%} (robust standard deviation).",
     "drifting": f"Steps went one way, and the last quarter differs from the first by {DRIFT:.0%} or more.",
     "bimodal": f"Step times fall into two separate groups, {MODE_GAP:.0%} or more apart.",
+    "contended": "The machine's memory bus or matrix rate, whichever sets the time of the run, was more than "
+    f"{AWAY:.0%} away from what it was calibrated at, or moved by more: others use it too.",
     "unknown": f"Fewer than {MIN_SAMPLES} steps can be compared with others of as many tokens.",
 }
 
@@ -40,6 +43,16 @@ class Judged:
     def rule(self) -> str:
         """The rule of the run's label, in one line."""
         return RULES[self.noise.label] if self.noise else ""
+
+    @property
+    def around(self) -> Around | None:
+        """What the machine gave around the run, if anybody looked."""
+        return self.noise.around if self.noise else None
+
+    @property
+    def warning(self) -> str | None:
+        """Why its times don't compare with those of another time."""
+        return noise.sentence(self.noise) if self.noise else None
 
 
 class Tried(NamedTuple):
@@ -76,6 +89,14 @@ class Section:
     @property
     def has_idle(self) -> bool:
         return any(run.summary.device_idle_share is not None for run in self.runs)
+
+    @property
+    def has_around(self) -> bool:
+        return any(run.around for run in self.runs)
+
+    @property
+    def warned(self) -> list[Judged]:
+        return [run for run in self.runs if run.warning]
 
     @property
     def sentence(self) -> str:

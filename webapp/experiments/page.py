@@ -25,9 +25,10 @@ from webapp.experiments import (
     rank_page,
     routing,
     sweep,
+    thinning,
     verdicts,
 )  # fmt: skip
-from webapp.experiments.models import HELD, Experiment, Kind, Machine, State
+from webapp.experiments.models import HELD, Experiment, Kind, Machine, Run, State
 from webapp.ui import heat
 
 
@@ -85,7 +86,7 @@ def detail(row: Experiment, shown: Shown) -> dict[str, Any]:
         "non_causal_why": NON_CAUSAL,
     }
     if row.state == State.DONE:
-        compared = compare_page.of_experiment(row, varied, shown.base)
+        compared = _thinned(row) if row.thinned_at else compare_page.of_experiment(row, varied, shown.base)
         context |= compared | _done(row, shown, non_causal, compared["baseline"])
         return context | _at_corner(row, varied, corners, shown.corner)
     context["layout"] = layout_drawing.asked(row.document)
@@ -96,6 +97,17 @@ def detail(row: Experiment, shown: Shown) -> dict[str, Any]:
         "matrix": present.matrix(row.plan, runs) if runs or row.state in HELD else None,
         "bars": present.bars(runs, non_causal),
         "sweep": sweep.section(row.document, row.plan, runs, shown.against, shown.metric),
+    }
+
+
+def _thinned(row: Experiment) -> dict[str, Any]:
+    """In place of a comparison, which takes the variants' steps: their medians."""
+    runs = list(row.runs.values(*present.SEEN))
+    timed = (run["variant"] for run in runs if run["summary"] is not None)
+    return {
+        "thinned": thinning.in_words(row),
+        "matrix": present.matrix(row.plan, present.seen(row.plan, runs)),
+        "baseline": next(timed, ""),
     }
 
 
@@ -147,9 +159,6 @@ def _done(row: Experiment, shown: Shown, non_causal: Container[str], baseline: s
     if not timed:
         return context
     run = next((run for run in timed if shown.run == str(run.position)), timed[0])
-    prefetch_related_objects([run], rank_page.first_rank())
-    steps = export.steps_of(run)
-    assert steps is not None
     summary, scale = result.Summary.model_validate(run.summary), result.Scale.model_validate(run.scale)
     requests = None if run.requests is None else result.Requests.model_validate(run.requests)
     return context | {
@@ -157,12 +166,22 @@ def _done(row: Experiment, shown: Shown, non_causal: Container[str], baseline: s
         "same_corner": [other for other in timed if other.condition == run.condition],
         "same_variant": [other for other in timed if other.variant == run.variant],
         "summary": summary,
-        "timeline": present.timeline(steps, scale),
         "stages": present.stage_rows(summary, scale),
         "floors": kernels.floors(summary),
         "latencies": present.latencies(summary),
         "requests": requests and present.first_requests(requests),
         "num_requests": requests and len(requests.e2e_ms),
+        **({} if row.thinned_at else _steps(run, summary, scale, shown)),
+    }
+
+
+def _steps(run: Run, summary: result.Summary, scale: result.Scale, shown: Shown) -> dict[str, Any]:
+    """What of a run takes its steps."""
+    prefetch_related_objects([run], rank_page.first_rank())
+    steps = export.steps_of(run)
+    assert steps is not None
+    return {
+        "timeline": present.timeline(steps, scale),
         "behind": latency.behind(summary, steps, scale, shown.behind),
         "ranks": rank_page.of_run(run, summary, steps, shown.step),
     }

@@ -61,14 +61,17 @@ def enqueue(
     experiment: spec.Experiment,
     *,
     author: User | None,
+    by: User | str | None = None,
     pool: str | None = None,
     tags: Sequence[str] = (),
     labels: Mapping[str, str] | None = None,
 ) -> Experiment:
-    """Write a queued row and, once it is committed, wake a worker of its pool."""
+    """Write a queued row and, once it is committed, wake a worker of its pool. ``by``: who queued it, for the audit
+    list, where that is not its author."""
     with transaction.atomic():
         row = _enqueue(
             pool or settings.MOESCOPE_POOL,
+            by or author,
             title=experiment.title,
             document=experiment.document(),
             plan=[planned(run) for run in experiment.runs()],
@@ -87,6 +90,7 @@ def enqueue_kernels(asked: Asked, *, author: User | None, pool: str, tags: Seque
     """As `enqueue`, for the table of expert backends on a machine of ``pool``."""
     return _enqueue(
         pool,
+        author,
         kind=Kind.KERNELS,
         title=asked.title,
         document=asked.model_dump(),
@@ -97,11 +101,11 @@ def enqueue_kernels(asked: Asked, *, author: User | None, pool: str, tags: Seque
     )
 
 
-def _enqueue(pool: str, **fields: Any) -> Experiment:
+def _enqueue(pool: str, by: User | str | None, **fields: Any) -> Experiment:
     with transaction.atomic():
         row = Experiment.objects.create(pool=pool, queued_at=timezone.now(), **fields)
-        if row.author is not None:
-            audit.note(row.author, Deed.Action.QUEUED, row)
+        if by is not None:
+            audit.note(by, Deed.Action.QUEUED, row)
         transaction.on_commit(partial(wake, pool))
     return row
 

@@ -233,7 +233,7 @@ def query_of(spec: Spec, tokens_per_sequence: int) -> str:
 
 
 def _ranks(spec: Spec) -> int:
-    return spec.parallel.layout.tp * spec.parallel.layout.dp
+    return spec.parallel.layout.num_ranks
 
 
 def _measurement(spec: Spec, tokens_per_sequence: int, library: Library) -> Measurement:

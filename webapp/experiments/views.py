@@ -37,6 +37,7 @@ from webapp.experiments.filters import ExperimentFilter
 from webapp.experiments.forms import DocumentForm, ExperimentForm
 from webapp.experiments.kernels_form import KernelsForm
 from webapp.experiments.models import Experiment, Kind, Machine
+from webapp.experiments.thinning import Thinned
 from webapp.numbers import number_in
 from webapp.traces.store import traces_library
 
@@ -173,7 +174,10 @@ def machine(request: HttpRequest, pk: int) -> HttpResponse:
 @require_safe
 def result(request: HttpRequest, pk: int) -> HttpResponse:
     """The result file, or the table of kernels, as the worker wrote it."""
-    measured = export.result_of(visible(pk))
+    try:
+        measured = export.result_of(visible(pk))
+    except Thinned as thinned:
+        return refused(str(thinned), 410)
     if measured is None:
         raise Http404("This experiment has no result.")
     return download(export.as_json(measured), f"result-{pk}.json")
@@ -261,6 +265,11 @@ def _switched(
     if form is None:
         posted.add_error("document", "The form has no fields for some of this; queue it from here.")
     return form or posted
+
+
+def refused(sentence: str, status: int = 422) -> HttpResponse:
+    """Why there is no file, for who follows a link to one."""
+    return HttpResponse(f"{sentence}\n", status=status, content_type="text/plain; charset=utf-8")
 
 
 def download(data: bytes, name: str, kind: str = "application/json") -> HttpResponse:

@@ -51,6 +51,11 @@ class ScheduleForm(forms.Form):
     pool = forms.ChoiceField(label="Pool")
     owner = forms.ModelChoiceField(User.objects.none(), label="Owner", help_text="Its nights are queued in this name.")
     catch_up = forms.ChoiceField(label="A night that nothing could queue in time", choices=CatchUp.choices)
+    measures_again = forms.ChoiceField(
+        label="A night that looks slower", required=False,
+        choices=[(True, "measure it again at once"), (False, "wait for the next night")],
+        help_text="A re-run that agrees may confirm it hours earlier, and one that does not spares a false alert.",
+    )  # fmt: skip
     hours = forms.IntegerField(
         label="Hours until it must have ended", min_value=1, max_value=MAX_HOURS, initial=6,
         help_text="If it has not by then, home says so.",
@@ -81,6 +86,9 @@ class ScheduleForm(forms.Form):
             raise ValidationError(NOT_A_TIME.format(text[:40]))
         return time(int(found[1]), int(found[2]))
 
+    def clean_measures_again(self) -> bool:
+        return bool(self.cleaned_data["measures_again"] != "False")
+
     def clean_owner(self) -> User:
         owner: User = self.cleaned_data["owner"]
         if not owner.is_active:
@@ -107,7 +115,7 @@ class ScheduleForm(forms.Form):
         if given["title"]:
             schedule.title = given["title"]
         schedule.document["title"] = schedule.title
-        for name in ("at", "pool", "owner", "catch_up", "hours"):
+        for name in ("at", "pool", "owner", "catch_up", "measures_again", "hours"):
             setattr(schedule, name, given[name])
         schedule.days = sorted(given["days"])
         first_on = given["first_on"]
@@ -132,6 +140,6 @@ def _copied(pk: int) -> Schedule:
 
 
 def _said(schedule: Schedule, now: datetime) -> dict[str, Any]:
-    names = ("title", "days", "pool", "owner", "catch_up", "hours")
+    names = ("title", "days", "pool", "owner", "catch_up", "measures_again", "hours")
     first_on = schedule.since.date() if schedule.since > now else None
     return {name: getattr(schedule, name) for name in names} | {"at": f"{schedule.at:%H:%M}", "first_on": first_on}

@@ -64,7 +64,7 @@ def switch(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 def run_now(request: HttpRequest, pk: int) -> HttpResponse:
     schedule = _found(pk)
-    night = nights.run_now(schedule)
+    night = nights.run_now(schedule, member(request))
     if night is None:
         messages.info(request, f"{schedule.title} was begun in this minute already.")
     elif night.experiment is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from webapp.accounts.roles import member
@@ -17,6 +18,14 @@ from webapp.history.triage_form import TriageForm
 def overview(request: HttpRequest) -> HttpResponse:
     """``?steady=PAGE`` lists the series in which nothing changed, too."""
     return render(request, "history/overview.html", series_page.overview(request.GET.get("steady")))
+
+
+@require_safe
+def last_night(request: HttpRequest) -> HttpResponse:
+    """The part of home that tells how the nights went; home asks for it again once a minute."""
+    if not request.htmx:  # type: ignore[attr-defined]
+        return redirect("home")
+    return render(request, "history/_last_night.html", series_page.last_night(timezone.now()))
 
 
 @require_safe

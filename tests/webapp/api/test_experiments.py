@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any
 
@@ -16,7 +16,7 @@ from tests.webapp.experiments import make
 from tests.webapp.experiments.rows import MACHINE, done, measured_kernels, measuring, put
 from webapp.accounts.models import Deed, User
 from webapp.api import once
-from webapp.experiments import machines
+from webapp.experiments import machines, thinning
 from webapp.experiments.models import Experiment
 
 pytestmark = pytest.mark.django_db
@@ -146,6 +146,14 @@ def test_its_result_is_the_file(api: Client, member: User) -> None:
     row = done(member)
     response = api.get(f"{EXPERIMENTS}{row.pk}/result/")
     assert Result.model_validate_json(response.content) == make.result(make.experiment())
+
+
+def test_what_was_thinned_has_no_result_any_more(api: Client, member: User) -> None:
+    row = done(member)
+    thinning.thin(Experiment.objects.all(), 1, datetime(2026, 5, 1, tzinfo=UTC))
+    response = api.get(f"{EXPERIMENTS}{row.pk}/result/")
+    assert response.status_code == 409
+    assert response.json()["detail"].startswith("Step samples were thinned on 2026-05-01: medians, ")
 
 
 def test_what_is_not_done_has_no_result_yet(api: Client, member: User) -> None:

@@ -256,7 +256,7 @@ def table(
             rows.append(
                 Row(
                     backend=name, fusion="whole" if name in ("auto", "zentorch") else "gate_up", tokens=count,
-                    experts_us=us, layer_us=1.05 * us, floor_us=floor, share=floor / us,
+                    experts_us=us, layer_us=1.05 * us, floor_us=floor, share=floor / us, bus=40.0 / slower,
                     bound="memory" if floor / us > 0.5 else "overhead", ratio=us / min(times.values()),
                     rel_error=0.003, padding_waste=0.75 if name == "padded" else 0.0, samples=15,
                     chosen="zentorch" if name == "auto" else None, available=True,

@@ -88,7 +88,7 @@ def test_a_measured_table_shows_shares_times_and_why_a_backend_is_missing(signed
     assert "Backend 1 token 64 tokens auto 89% 90.0 µs best zentorch, whole 89% 720 µs best zentorch, whole" in text
     assert "loop 53% 150 µs 53% 1.20 ms" in text
     assert "deepspeed_layer can't run here: olmoe-1b-7b is not for it." in text
-    assert "64 padded gate_up 3.20 ms 3.36 ms 640 µs 20% overhead 4.44× 75% 0.00300 15" in text
+    assert "64 padded gate_up 3.20 ms 3.36 ms 640 µs 20% 40.0 GB/s overhead 4.44× 75% 0.00300 15" in text
     assert "2026-03-01 02:00 UTC 2 40.0 GB/s median −5.0%, 12 samples 36.0 GB/s" in text
     assert "What changed in the kernels" not in text
 
@@ -208,6 +208,29 @@ def test_a_deleted_table_is_gone_from_the_machine(signed_in: Any, member: Any) -
     signed_in.post(f"{row.get_absolute_url()}delete/")
     assert row.machine is not None
     assert signed_in.get(row.machine.get_absolute_url()).context["tables"] == []
+
+
+def test_ceilings_are_drawn_from_the_second_calibration_on_with_tables_marked(signed_in: Any, member: Any) -> None:
+    row = rows.measured_kernels(member)
+    assert row.machine is not None
+    assert signed_in.get(row.machine.get_absolute_url()).context["ceiling_charts"] == []
+    other = rows.run(member)
+    queue.begin_ingest(queue.fence_of(other))
+    measured = make.result(make.experiment()).model_copy(update={"ceilings": {"2": make.ceilings(31.5, day=4)}})
+    ingest.ingest(queue.fence_of(other), measured, other.machine)
+    page = signed_in.get(row.machine.get_absolute_url())
+    charts = page.context["ceiling_charts"]
+    assert [chart.title for chart in charts] == ["Memory", "float32", "bfloat16"]
+    assert charts[0].config["data"]["datasets"][0]["pointStyle"] == ["triangle", "circle"]
+    assert "triangles came with a table of kernels" in words(page)
+
+
+def test_the_two_modes_of_a_shared_machine_are_told(signed_in: Any, member: Any) -> None:
+    read = make.ceiling(79.0).model_copy(update={"modes": (49.0, 78.5)})
+    found = {"2": make.ceilings(79.0).model_copy(update={"read": read})}
+    row = rows.measured_kernels(member, make.table().model_copy(update={"ceilings": found}))
+    assert row.machine is not None
+    assert "12 samples two modes, 49.0 and 78.5" in words(signed_in.get(row.machine.get_absolute_url()))
 
 
 def test_ceilings_of_experiments_count_too(signed_in: Any, member: Any) -> None:

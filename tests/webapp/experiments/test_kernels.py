@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from bench_worker import noise
+from bench_worker.noise import Seen
 from bench_worker.result import Choice, GraphTimes, Noise, Summary
 from tests.webapp.experiments import make
 from webapp.experiments import kernels
 
-LABELS = ("steady", "noisy", "drifting", "bimodal", "unknown")
+LABELS = ("steady", "noisy", "drifting", "bimodal", "contended", "unknown")
 
 
 def runs(*labels: str | None, **changes: Any) -> list[dict[str, Any]]:
@@ -41,6 +42,8 @@ def test_the_rules_quote_the_limits_that_decide() -> None:
     assert "more than 5%" in kernels.RULES["noisy"]
     assert "by 3% or more" in kernels.RULES["drifting"]
     assert "5% or more apart" in kernels.RULES["bimodal"]
+    assert noise.AWAY == 0.15
+    assert "more than 15% away" in kernels.RULES["contended"]
     assert "Fewer than 20 steps" in kernels.RULES["unknown"]
 
 
@@ -62,6 +65,24 @@ def test_the_rules_quote_the_limits_that_decide() -> None:
 )
 def test_one_sentence_says_how_steady_they_were(labels: tuple[str | None, ...], sentence: str) -> None:
     assert section(*labels).sentence == sentence
+
+
+def test_a_run_on_a_machine_that_was_not_as_usual_is_warned_about() -> None:
+    found = runs("steady", "steady")
+    slow = noise.around([Seen(49.0, 900.0)] * 3, Seen(80.0, 1000.0), "memory")
+    found[1]["noise"] |= {"label": "contended", "around": slow.model_dump()}
+    made = kernels.section(found, {})
+    assert made is not None
+    assert made.has_around
+    assert [run.around and run.around.memory.median for run in made.runs] == [None, 49.0]
+    assert made.sentence == "1 of 2 runs were steady, 1 contended."
+    [warned] = made.warned
+    assert (warned.variant, warned.condition) == (found[1]["variant"], found[1]["condition"])
+    assert warned.warning == (
+        "The memory bus gave 49 GB/s around this run, 61% of what this machine was calibrated at: its times don't "
+        "compare with those of another time."
+    )
+    assert not section("steady").has_around
 
 
 def test_a_run_has_a_limit_for_every_stage_that_any_has_one_for() -> None:
