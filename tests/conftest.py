@@ -20,6 +20,20 @@ import pytest
 # start inherit it; torch reads it when it is first imported, after this.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+#: What takes longest, much of it waiting. It begins first, beside tests that compute: else it would be last, as
+#: pytest-django puts tests that ask for no database there.
+LONGEST = (
+    "tests/faults/",
+    "tests/browser/test_every_page.py",
+    "tests/browser/test_spine.py",
+    "tests/test_deployment_by_hand.py",
+    "tests/webapp/test_up.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
+
 
 @pytest.fixture(scope="session")
 def servers() -> Iterator[Any]:
