@@ -115,7 +115,7 @@ def _for_waiting(run: Run) -> Iterator[Idea]:
             "parallel.placement", "eplb", f"placement eplb{f' with {copies} redundant experts' if copies else ''}"
         )
     else:
-        ranks = parallel.layout.tp * parallel.layout.dp
+        ranks = parallel.layout.num_ranks
         more = copies + ranks * -(-REDUNDANT // ranks)
         yield Idea("parallel.redundant_experts", more, f"placement eplb with {more} redundant experts")
     if run.spec.routing.strategy != "balanced":

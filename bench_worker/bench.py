@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -13,17 +12,19 @@ import torch
 
 from bench_worker import capacity, models, recording
 from bench_worker.ceilings import Ceilings
-from bench_worker.meter import WHOLE_CLOCK_EVERY, Meter
+from bench_worker.meter import Meter
 from bench_worker.network import Network
 from bench_worker.parallel.build import build
 from bench_worker.parallel.counting import CountingVariant
 from bench_worker.parallel.meter import measure as measure_ranks
 from bench_worker.parallel.report import add_ranks
+from bench_worker.parallel.trail import Pace
 from bench_worker.parallel.variant import ParallelVariant
 from bench_worker.parallel.world import Alone, World
 from bench_worker.planning import Condition, NetworkKey, network_key
 from bench_worker.recording import RunRecord
 from bench_worker.result import Check, FitKind, Run
+from bench_worker.rotation import order
 from bench_worker.scaling import model_step_us
 from bench_worker.spec import Measure, PlannedRun
 from bench_worker.step_input import StepInput, StepSource
@@ -90,7 +91,7 @@ class Bench:
             key = network_key(run.spec)
             if key not in self.networks:
                 model = models.load(run.spec.model, allow_paths=self.allow_paths)
-                self.networks[key] = Network(model, key, self.device, self.crew.sign)
+                self.networks[key] = Network(model, key, self.device, self.crew.sign, self.crew.members(key.tp))
             variant = self.variants[run.variant] = self._variant(run, conditions)
             self._use_threads(run)
             variant.warm()
@@ -113,6 +114,7 @@ class Bench:
     def measure(self, condition: Condition, deadline: float) -> list[Run]:
         """The runs of ``condition``. A variant that failed its check gets no times; what ``deadline`` (on the monotonic
         clock) cuts off is marked truncated."""
+        self.crew.phase("the room that steps need", Pace.SILENCE)
         right = [run for run in condition.planned if self.checks[run.variant].passed]
         for network in self.networks.values():
             network.make_room(condition.concurrency, condition.longest)
@@ -121,6 +123,7 @@ class Bench:
         self.meter.begin_condition(v for v in self.variants.values() if isinstance(v, Variant))
         records = {run.variant: RunRecord() for run in right}
         self._warm_up(condition, right, deadline)
+        self.crew.phase("warming up", Pace.SILENCE)
         gc.collect()
         gc.disable()
         try:
@@ -132,6 +135,7 @@ class Bench:
         finally:
             gc.enable()
         self.ceilings = self.watch.raised(self.ceilings)
+        self.crew.phase("what was measured", Pace.SILENCE)
         return [self._result(run, condition, records.get(run.variant)) for run in condition.planned]
 
     def _warm_up(self, condition: Condition, planned: list[PlannedRun], deadline: float) -> None:
@@ -274,15 +278,9 @@ class Bench:
         """Report, and leave if asked to."""
         if self.crew.agree(self.stop()):
             raise Canceled
-        self.crew.phase(f"step {done + 1}" if phase == "measure" else phase)
+        in_steps = phase in ("warmup", "measure")
+        self.crew.phase(f"step {done + 1}" if phase == "measure" else phase, Pace.STEPS if in_steps else Pace.SILENCE)
         self.report.progress(phase, done, total, planned.variant, planned.condition)
-
-
-def order(step: int, variants: int) -> list[int]:
-    """In which order the variants run in a step of a pass: rotated by one from step to step, in whole rotations, after
-    which it moves on by one more where the sampled steps would always start with the same variant."""
-    turn = step + step // math.lcm(WHOLE_CLOCK_EVERY, max(1, variants))
-    return [(turn + place) % variants for place in range(variants)]
 
 
 def _inputs(source: StepSource, variant: AnyVariant, index: int, layout: StepLayout) -> StepInput:

@@ -87,7 +87,7 @@ def fit(spec: Spec, device_bytes: int | None, *, tokens_per_sequence: int | None
     """
     model, tp, dp = models.load(spec.model, allow_paths=True), spec.parallel.layout.tp, spec.parallel.layout.dp
     size = DTYPE_BYTES[spec.kernels.dtype]
-    experts = ceil((model.experts + spec.parallel.redundant_experts) / (tp * dp))
+    experts = ceil((model.experts + spec.parallel.redundant_experts) / spec.parallel.layout.num_ranks)
     vocab = ceil(model.vocab / tp) * model.hidden
     kinds = model.attention_layers
     weights = {
@@ -137,8 +137,10 @@ def fit_measurement(
     Weights: experts, shared experts and router of each executed layer; where attention is measured, one attention of
     each kind that the model has for each executed layer, and once the norms, a dense FFN if the model has any, the
     embedding and the head. KV cache: a slot of ``tokens_per_sequence`` for each request in flight (the schedule's
-    longest sequence), in sliding layers too. Buffers, for the T tokens of the fullest step, at most those of all
-    requests in flight: hidden rows [T, H]; routed rows [N, H] in and out; gate_up
+    longest sequence), in sliding layers too. In tensor-parallel groups heads are divided as `fit` divides them; the
+    ranks of one process hold the part of each member once. Buffers, for the T tokens of the fullest step, at most those
+    of all requests in flight: hidden rows [T, H], in a group the stream and what the heads add to it on each of its
+    ranks, and the logits once more for each; routed rows [N, H] in and out; gate_up
     [N, 2I] and its activation [N, I]; what the selection takes; logits [sequences, vocab]; with MLA, the keys and
     values that one chunk of a prompt expands; one expert in float64 for the check against the reference. A backend that
     pads rows is counted with its fullest expert's rows for every expert. Several ranks hold the rows three
@@ -161,29 +163,31 @@ def fit_measurement(
     if not on_gpu and not spec.parallel.count_only:
         kernels = kept_kernels_bytes(spec, model, tokens, steps=steps, tokens_per_sequence=tokens_per_sequence)
     rows, selection = _routed(spec, model, tokens)
-    processes = layout.tp * layout.dp if spec.parallel.mode == "distributed" else 1
+    processes = layout.num_ranks if spec.parallel.mode == "distributed" else 1
     probed = not on_gpu and spec.parallel.mode != "distributed" and not spec.parallel.count_only
     if spec.parallel.count_only:
         rows = 0
     exchanged = 0 if spec.parallel.mode == "single" else 3 * model.hidden
     buffers = tokens * model.hidden + rows * (2 * model.hidden + 3 * model.expert_intermediate + exchanged)
-    caches, state = 0, 0
+    caches, state, tp = 0, 0, layout.tp
+    members = 1 if spec.parallel.mode == "distributed" else tp  # of a group, in each process
     if spec.kernels.attention:
         weights |= {
-            "attention": layers * sum(model.attention_parameters(kind) for kind in kinds),
+            "attention": members * layers * sum(model.attention_parameters(kind, tp) for kind in kinds),
             "norms": (2 * layers * len(kinds) + 1) * model.hidden,
-            "dense_ffn": model.dense_parameters,
+            "dense_ffn": members * ceil(model.dense_parameters / tp),
             "embedding": model.embedding_parameters,
             "lm_head": 0 if model.tied_embeddings else model.embedding_parameters,
         }
-        buffers += work.concurrency * model.vocab
+        buffers += (1 if tp == 1 else tp + 1) * work.concurrency * model.vocab
+        buffers += 0 if tp == 1 else (2 * tp - 1) * tokens * model.hidden
         if isinstance(model.attention, MLA):
             buffers += tokens_per_sequence * model.attention.expanded_values
-        caches = layers * sum(kind != "linear" for kind in kinds)
-        state = layers * _state_bytes(model, size)
+        caches = members * layers * sum(kind != "linear" for kind in kinds)
+        state = members * layers * _state_bytes(model, size, tp)
     weights = {part: processes * count for part, count in weights.items()}  # each process holds all but its experts
     caches, state = processes * caches, processes * state
-    kv_token = caches * model.attention.kv_values() * size
+    kv_token = caches * model.attention.kv_values(tp) * size
     return _fit(
         spec,
         parts=_parts(weights, size, layers * _held_experts(spec, model) * _expert_bytes(spec, model))

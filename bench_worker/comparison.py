@@ -12,8 +12,9 @@ import numpy as np
 
 from bench_worker.findings import Comparison, RunComparison
 from bench_worker.result import Run
+from bench_worker.rotation import turns, whole_rotations
 from bench_worker.scaling import model_leaves, with_stages
-from bench_worker.stats import compare_paired, compare_unpaired, geometric_mean, holm, whole_rotations
+from bench_worker.stats import Turns, compare_paired, compare_unpaired, geometric_mean, holm, middle
 
 __all__ = ["compare_all", "compare_runs", "compare_times", "times_of"]
 
@@ -50,9 +51,10 @@ def compare_runs(base: Run, contender: Run, rotation: int) -> RunComparison:
     cause = None
     interleaved = base.summary.rounds is None
     if interleaved:
-        kept = whole_rotations(base.steps.index, rotation)
+        index = np.array(base.steps.index)
+        kept = whole_rotations(index, rotation)
         ours, theirs = ({name: times[kept] for name, times in times_of(run).items()} for run in (base, contender))
-        quantities, cause = compare_times(ours, theirs)
+        quantities, cause = compare_times(ours, theirs, turns(index[kept], rotation))
     quantities |= _latencies(base, contender, interleaved)
     return RunComparison(
         base=base.variant,
@@ -72,19 +74,23 @@ def times_of(run: Run) -> dict[str, np.ndarray]:
 
 
 def compare_times(
-    base: Mapping[str, np.ndarray], contender: Mapping[str, np.ndarray]
+    base: Mapping[str, np.ndarray], contender: Mapping[str, np.ndarray], turn: Turns
 ) -> tuple[dict[str, Comparison], str | None]:
-    """Every quantity that both have in all steps, and the stage to blame; times [S] as `times_of` gives them."""
+    """Every quantity that both have in all steps, and the stage to blame; times [S] as `times_of` gives them, of the
+    steps of whole rotations, and their ``turn`` [S] as `bench_worker.rotation.turns` gives it."""
     quantities = {
-        name: compare_paired(ours, contender[name])
+        name: compare_paired(ours, contender[name], turn)
         for name, ours in base.items()
         if name in contender and ours.size and ours.all() and contender[name].all()
     }
-    return quantities, _blamed(quantities, base, contender)
+    return quantities, _blamed(quantities, base, contender, turn)
 
 
 def _blamed(
-    quantities: Mapping[str, Comparison], base: Mapping[str, np.ndarray], contender: Mapping[str, np.ndarray]
+    quantities: Mapping[str, Comparison],
+    base: Mapping[str, np.ndarray],
+    contender: Mapping[str, np.ndarray],
+    turn: Turns,
 ) -> str | None:
     """The stage that a change of the step is to be blamed on: the one that changed most, in the same direction and for
     certain, if that is at least `MOST` of the change."""
@@ -93,7 +99,7 @@ def _blamed(
         return None
     sign = 1 if step.verdict == "slower" else -1
     changes = {
-        stage: sign * float(np.median((contender[stage] - base[stage]) / base["step_us"]))
+        stage: sign * middle((contender[stage] - base[stage]) / base["step_us"], turn)
         for stage, one in quantities.items()
         if stage not in ("step_us", "layer_us") and "." not in stage and one.verdict == step.verdict
     }
@@ -112,7 +118,7 @@ def _latencies(base: Run, contender: Run, interleaved: bool) -> dict[str, Compar
         both = np.array([pair for pair in pairs if None not in pair], float).reshape(-1, 2)
         if both.size and both.all():
             one, other = both.T
-            found[metric] = compare_paired(one, other) if interleaved else compare_unpaired(one, other, matched=True)
+            found[metric] = compare_paired(one, other) if interleaved else compare_unpaired(one, other)
     return found
 
 

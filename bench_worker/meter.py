@@ -9,13 +9,12 @@ import torch
 from bench_worker import roofline
 from bench_worker.cuda_steps import DecodeGraphs, idle_share_of_step
 from bench_worker.recording import RunRecord, StepRecord
+from bench_worker.rotation import WHOLE_CLOCK_EVERY
 from bench_worker.stages import LAYER, StageClock, WholeClock
 from bench_worker.step_input import StepInput
 from bench_worker.variant import Variant
 from bench_worker.workload.schedule import Batch
 
-#: One step in this many runs once more with only the outer marks, to check that the stages sum to the layer.
-WHOLE_CLOCK_EVERY = 8
 #: Steps of a run that the profiler watches (CUDA).
 PROFILED_STEPS = 8
 

@@ -6,7 +6,8 @@ their own: a rank makes those that it computes, and they are the same wherever t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from copy import copy
 
 import torch
 import torch.nn.functional as F
@@ -30,9 +31,33 @@ class Around:
         self.no_update = weights.noise(1).zero_()
         self.dense = dense_weights(model.hidden, model.dense_intermediate, weights) if model.dense_layers else None
         self.attention: list[dict[str, Attention]] = [build_attention(model, weights) for _ in range(layers)]
+        #: The first token id of `embedding`'s rows; None where these are all of them.
+        self.first_id: int | None = None
+
+    def shard(self, member: int, members: int) -> Around:
+        """The part of rank ``member`` of a tensor-parallel group of ``members``: its heads of attention, its part of
+        the dense FFN, and its ⌈vocabulary / members⌉ rows of embedding and head, which are those of the whole. What
+        the parts of attention, FFN and embedding make sums to what the whole does."""
+        part = copy(self)
+        part.embedding = _rows_of(self.embedding, member, members)
+        part.head = part.embedding if self.head is self.embedding else _rows_of(self.head, member, members)
+        part.first_id = member * len(part.embedding)
+        if self.dense is not None:
+            gate, up = (_rows_of(half, member, members) for half in self.dense.gate_up.chunk(2))
+            down = _rows_of(self.dense.down.t(), member, members).t().contiguous()
+            part.dense = DenseWeights(torch.cat((gate, up)), down)
+        part.attention = [
+            {stage: block.shard(member, members) for stage, block in kinds.items()} for kinds in self.attention
+        ]
+        return part
 
     def embed(self, token_ids: Tensor) -> Tensor:
-        return F.embedding(token_ids, self.embedding)
+        """[T, H]; of a part that holds some ids, zeros for the others."""
+        if self.first_id is None:
+            return F.embedding(token_ids, self.embedding)
+        own = token_ids - self.first_id
+        held = (own >= 0) & (own < len(self.embedding))
+        return F.embedding(own.where(held, 0), self.embedding).mul_(held[:, None])
 
     def logits(self, hidden: Tensor, update: Tensor, yielding: Tensor) -> Tensor:
         """Logits [Y, vocab] of the rows that yield a token."""
@@ -64,10 +89,19 @@ class SeededExperts:
 
 
 class Network:
-    """Executed MoE layers' weights, and `Around` where attention is measured. ``sign`` is called after each expert."""
+    """Executed MoE layers' weights, and `Around` where attention is measured. ``sign`` is called after each expert.
+
+    ``members``: those of a tensor-parallel group whose part of `Around` is held; all of them where not given.
+    ``around`` is the whole of it, None where it is divided among several.
+    """
 
     def __init__(
-        self, model: Model, key: NetworkKey, device: torch.device, sign: Callable[[], None] = lambda: None
+        self,
+        model: Model,
+        key: NetworkKey,
+        device: torch.device,
+        sign: Callable[[], None] = lambda: None,
+        members: Collection[int] | None = None,
     ) -> None:
         self.model = model
         self.dtype = DTYPES[key.dtype]
@@ -76,7 +110,17 @@ class Network:
         self._sign = sign
         self._ranks: dict[tuple[int, tuple[int, ...]], ExpertWeights] = {}
         self.layers = [self._layer(weights, SeededExperts(self, key.seed, i), key.held) for i in range(key.layers)]
-        self.around = Around(model, key.layers, weights) if key.attention else None
+        self.has_attention = key.attention
+        self.around: Around | None = None
+        #: By member of a group: its part of what stands around the layers. The whole is that of the only member.
+        self.parts: dict[int, Around] = {}
+        if key.attention:
+            whole = Around(model, key.layers, weights)
+            if key.tp == 1:
+                self.around, self.parts = whole, {0: whole}
+            else:
+                held = range(key.tp) if members is None else members
+                self.parts = {member: whole.shard(member, key.tp) for member in held}
 
     def _layer(self, weights: Weights, seeded: SeededExperts, held: str) -> LayerWeights:
         model = self.model
@@ -105,14 +149,19 @@ class Network:
 
     def make_room(self, slots: int, length: int) -> None:
         """KV caches for ``slots`` requests of up to ``length`` tokens, replacing those of the condition before."""
-        if self.around is None:
-            return
         weights = Weights(self.dtype, self.device, seed=0)
-        attentions = [a for kinds in self.around.attention for a in kinds.values()]
+        attentions = [a for part in self.parts.values() for kinds in part.attention for a in kinds.values()]
         for attention in attentions:  # free all before making any: two conditions' caches may not fit side by side
             attention.free_cache()
         for attention in attentions:
             attention.make_cache(slots, length, weights)
+
+
+def _rows_of(matrix: Tensor, member: int, members: int) -> Tensor:
+    """The member's part of rows [N, ·]: ⌈N / members⌉ of them, a view, or a copy that zeros fill up."""
+    count = -(-len(matrix) // members)
+    own = matrix[member * count : (member + 1) * count]
+    return own if len(own) == count else F.pad(own, (0, 0, 0, count - len(own)))
 
 
 def dense_weights(hidden: int, intermediate: int, weights: Weights) -> DenseWeights:

@@ -11,8 +11,8 @@ from math import sqrt
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import spearmanr
 
+from bench_worker.average_ranks import average_ranks
 from bench_worker.result import Around, Noise, Probed, Rate, RateUnit
 
 __all__ = [
@@ -68,7 +68,7 @@ def classify(ratios: Sequence[float] | np.ndarray) -> Noise:
     spread = 1.4826 * float(np.median(np.abs(samples - np.median(samples))))
     quarter = samples.size // 4
     drift = float(np.expm1(samples[-quarter:].mean() - samples[:quarter].mean()))
-    rho = 0.0 if np.ptp(samples) == 0 else float(spearmanr(np.arange(samples.size), samples).statistic)
+    rho = 0.0 if np.ptp(samples) == 0 else float(np.corrcoef(np.arange(samples.size), average_ranks(samples))[0, 1])
     low, high, separation = _modes(samples)
     gap = float(np.expm1(high - low))
     if abs(rho) >= TREND and abs(drift) >= DRIFT:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from operator import attrgetter
 
 from bench_worker.errors import SpecError, shown
-from bench_worker.models import Model
+from bench_worker.models import GQA, Model
 from bench_worker.parallel.layout import Layout
 from bench_worker.parallel.topology import TopologyError, load_topology
 from bench_worker.spec_fields import Parallel, Spec
@@ -44,9 +44,9 @@ def without_model(spec: Spec, allow_paths: bool) -> Iterator[SpecError]:
         yield from _topology(parallel, layout, allow_paths)
     if parallel.count_only and layout.num_ranks == 1:
         yield SpecError("parallel.count_only", True, "True has no use with one rank, which sends nothing")
-    if spec.kernels.attention and (layout.tp > 1 or parallel.count_only):
-        why = "count_only, which times no compute" if parallel.count_only else f"tp {layout.tp}: it is not divided here"
-        yield SpecError("kernels.attention", True, f"True has no use with {why}; set it to false")
+    if spec.kernels.attention and parallel.count_only:
+        message = "True has no use with count_only, which times no compute; set it to false"
+        yield SpecError("kernels.attention", True, message)
     if spec.kernels.experts in ("auto", "deepspeed_layer"):
         message = f"{shown(spec.kernels.experts)} runs on one rank only; name one of deepspeed, loop, padded, zentorch"
         yield SpecError("kernels.experts", spec.kernels.experts, message)
@@ -55,7 +55,9 @@ def without_model(spec: Spec, allow_paths: bool) -> Iterator[SpecError]:
 def beyond_the_model(spec: Spec, model: Model) -> Iterator[SpecError]:
     """What is wrong with the ranks for ``model``."""
     parallel = spec.parallel
-    ranks = parallel.layout.tp * parallel.layout.dp
+    if parallel.mode != "single" and spec.kernels.attention:
+        yield from _divided_attention(parallel.layout.tp, model)
+    ranks = parallel.layout.num_ranks
     extra = parallel.redundant_experts
     if parallel.mode == "single" or (model.experts + extra) % ranks == 0:
         return
@@ -69,11 +71,23 @@ def beyond_the_model(spec: Spec, model: Model) -> Iterator[SpecError]:
         yield SpecError(f"parallel.layout.{field}", value, f"{message}; {missing} redundant experts would fill them up")
 
 
+def _divided_attention(tp: int, model: Model) -> Iterator[SpecError]:
+    """Why a group of ``tp`` ranks can't have the heads of ``model`` divided among them."""
+    heads, kv_heads = model.attention.heads, getattr(model.attention, "kv_heads", 1)
+    able = [count for count in range(1, heads + 1) if heads % count == 0 and 0 in (kv_heads % count, count % kv_heads)]
+    if tp not in able:
+        whose = f"{heads} query" if heads % tp else f"{kv_heads} key-value"
+        message = f"{tp} does not divide the {whose} heads of {model.name}; with attention it is one of"
+        yield SpecError("parallel.layout.tp", tp, f"{message} {', '.join(map(str, able))}")
+    elif tp > 1 and isinstance(model.attention, GQA) and model.attention.qk_norm == "width":
+        message = f"tp {tp}: {model.name} norms queries over all heads together, which is not divided here"
+        yield SpecError("kernels.attention", True, f"True has no use with {message}; set it to false, or tp to 1")
+
+
 def together(variants: Iterable[Spec]) -> Iterator[SpecError]:
     """What keeps variants from being measured together: real ranks are started once, for all of them."""
     kinds = {
-        (spec.parallel.mode == "distributed", spec.parallel.layout.tp * spec.parallel.layout.dp): spec.parallel.mode
-        for spec in variants
+        (spec.parallel.mode == "distributed", spec.parallel.layout.num_ranks): spec.parallel.mode for spec in variants
     }
     if not any(real for real, _ in kinds):
         return

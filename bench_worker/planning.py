@@ -23,7 +23,7 @@ from bench_worker.workload.schedule import Batch, Limits, OpenLoop, closed_loop
 
 class NetworkKey(NamedTuple):
     """What two variants must have in common to share weights. ``held``: all of a layer's, only the experts of one rank,
-    or nothing."""
+    or nothing. ``tp``: ranks that attention's heads and the vocabulary are divided among."""
 
     model: str
     layers: int
@@ -31,10 +31,12 @@ class NetworkKey(NamedTuple):
     seed: int
     attention: bool
     held: Literal["layers", "rank", "nothing"] = "layers"
+    tp: int = 1
 
 
 def network_key(spec: Spec) -> NetworkKey:
-    key = NetworkKey(spec.model, spec.layers, spec.kernels.dtype, spec.workload.seed, spec.kernels.attention)
+    tp = spec.parallel.layout.tp if spec.kernels.attention else 1
+    key = NetworkKey(spec.model, spec.layers, spec.kernels.dtype, spec.workload.seed, spec.kernels.attention, tp=tp)
     if spec.parallel.count_only:
         return key._replace(held="nothing")
     return key._replace(held="rank") if spec.parallel.mode == "distributed" else key

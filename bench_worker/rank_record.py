@@ -6,7 +6,7 @@ Shapes: ``S`` steps, ``L`` executed layers, ``R`` ranks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -20,7 +20,8 @@ __all__ = ["RankStep", "dispatched_bytes", "idle_share", "imbalance", "rank_step
 class RankStep:
     """One step. ``load`` int64 [L, R]: rows that each rank's experts got; ``rows`` int64 [R] that they computed,
     padding included. Times [R] in µs and bytes [R] are sums over the layers; ``dispatched_bytes`` int64 [R, R] went
-    from the rank of the row to that of the column."""
+    from the rank of the row to that of the column. ``group_bytes`` are beside ``bytes``: those of the collectives of
+    tensor-parallel groups, empty where there are none."""
 
     load: np.ndarray
     rows: np.ndarray
@@ -28,6 +29,7 @@ class RankStep:
     idle_us: np.ndarray
     bytes: dict[Domain, np.ndarray]
     dispatched_bytes: np.ndarray
+    group_bytes: dict[Domain, np.ndarray] = field(default_factory=dict)
 
 
 def rank_steps(steps: Sequence[RankStep], layers: int) -> list[RankSteps]:
@@ -41,6 +43,7 @@ def rank_steps(steps: Sequence[RankStep], layers: int) -> list[RankSteps]:
     assignments = np.array([step.load.sum(axis=0) for step in steps])
     rows = np.array([step.rows for step in steps])
     sent = {domain: np.array([step.bytes[domain] for step in steps]) for domain in steps[0].bytes}
+    group = {domain: np.array([step.group_bytes[domain] for step in steps]) for domain in steps[0].group_bytes}
     return [
         RankSteps(
             rank=rank,
@@ -49,6 +52,7 @@ def rank_steps(steps: Sequence[RankStep], layers: int) -> list[RankSteps]:
             stages_us={stage: np.round(times[:, rank], 3).tolist() for stage, times in stages.items()},
             idle_us=np.round(idle[:, rank], 3).tolist(),
             bytes={domain: counts[:, rank].tolist() for domain, counts in sent.items()},
+            group_bytes={domain: counts[:, rank].tolist() for domain, counts in group.items()},
         )
         for rank in range(len(steps[0].rows))
     ]

@@ -32,7 +32,8 @@ RateUnit = Literal["GB/s", "GFLOP/s"]
 
 class RankSteps(Part):
     """Columns over steps, for one rank. ``assignments`` and ``rows`` are those that its experts computed, ``rows`` with
-    padding, summed over the executed layers; ``bytes`` are those that it sent, there and back, likewise summed. Times
+    padding, summed over the executed layers; ``bytes`` are those that it sent, there and back, likewise summed, and
+    ``group_bytes`` those of the collectives of its tensor-parallel group; empty where it has none. Times
     are for one MoE layer: on every rank of a step, ``other`` and, for each executed layer, the rest of the stages and
     ``idle_us`` sum to the same span."""
 
@@ -42,6 +43,7 @@ class RankSteps(Part):
     stages_us: dict[str, list[float]]
     idle_us: list[float]
     bytes: dict[Domain, list[int]]
+    group_bytes: dict[Domain, list[int]] = {}
 
 
 class Steps(Part):

@@ -14,6 +14,7 @@ from bench_worker.bench import Bench, Canceled, Report
 from bench_worker.calibrate import calibrate_apart
 from bench_worker.errors import Unavailable
 from bench_worker.kernels import registry
+from bench_worker.parallel.trail import Pace
 from bench_worker.parallel.world import Alone, World
 from bench_worker.planning import plan_condition, recordings_of, refuse_what_does_not_fit
 from bench_worker.result import Result, Run
@@ -38,7 +39,8 @@ def run_experiment(
     Raises `SpecError` for an unusable trace or recording, `DoesNotFit` before anything is allocated, `Unavailable` for
     a part that can't run here, and `Canceled` when ``stop`` says so between two steps.
     """
-    started = time.monotonic()
+    started, crew = time.monotonic(), crew or Alone()
+    crew.phase("what is planned", Pace.SILENCE)
     device = environment.device()
     conditions = [
         plan_condition(list(runs), trace_files or {}, allow_paths)
@@ -49,7 +51,6 @@ def run_experiment(
     refuse_what_does_not_fit(conditions, available, on_gpu=device.type == "cuda")
     refuse_what_can_not_run(conditions[0].planned, device)
 
-    crew = crew or Alone()
     bench = Bench(device, available, report, stop, allow_paths, experiment.measure, recordings, crew)
     machine = environment.machine(bench.threads)
     fingerprint = environment.device_fingerprint(machine)

@@ -18,11 +18,23 @@ LAYER = "layer"
 UNTIMED = ""
 #: Stage of the time in which a rank waits for a slower one, in every MoE layer.
 IDLE = "idle"
+#: Leaves of an all-to-all among all ranks.
+EXCHANGES = ("dispatch", "combine.transfer")
 
 
 def top(stage: str) -> str:
     """The stage that a leaf belongs to: ``route`` of ``route.gate``."""
     return stage.partition(".")[0]
+
+
+def in_group(leaf: str) -> bool:
+    """Whether it is a transfer among the ranks of a tensor-parallel group, around the MoE layers."""
+    return leaf.endswith((".all_reduce", ".all_gather"))
+
+
+def travels(leaf: str) -> bool:
+    """Whether it is a transfer between ranks: the two of every MoE layer, or one `in_group`."""
+    return leaf in EXCHANGES or in_group(leaf)
 
 
 def in_layer(stage: str) -> bool:
@@ -31,16 +43,17 @@ def in_layer(stage: str) -> bool:
 
 
 def scale(model: Model, executed_layers: int, leaves: Sequence[str]) -> Scale:
-    """How often the whole model holds what each leaf measured: MoE layers, layers of a kind of attention, or once."""
+    """How often the whole model holds what each leaf measured: MoE layers, layers of a kind of attention, or once. An
+    executed layer brings its results to its group once, as a MoE layer of the model does."""
     kinds = model.attention_layers
     counts = {}
     for leaf in leaves:
-        if in_layer(leaf):
+        if in_layer(leaf) or leaf == "attention.all_gather":
             counts[leaf] = model.moe_layers
         elif top(leaf) == "attention":
-            counts[leaf] = kinds[leaf.partition(".")[2]] if "." in leaf else model.layers
+            counts[leaf] = next((kinds[part] for part in leaf.split(".") if part in kinds), model.layers)
         else:
-            counts[leaf] = model.dense_layers if leaf == "other.dense_ffn" else 1
+            counts[leaf] = model.dense_layers if leaf.startswith("other.dense_ffn") else 1
     return Scale(executed_layers=executed_layers, counts=counts)
 
 

@@ -82,6 +82,11 @@ class Layout(Strict):
     dp: Positive = Field(1, description="Data-parallel attention groups.")
     nodes: Positive = Field(1, description="Machines that the ranks are spread over.")
 
+    @property
+    def num_ranks(self) -> int:
+        """All of them, which the experts are spread over (EP)."""
+        return self.tp * self.dp
+
 
 class Parallel(Strict):
     layout: Layout = Layout()
@@ -103,8 +108,8 @@ class Parallel(Strict):
 class Kernels(Strict):
     experts: Literal["deepspeed", "auto", "loop", "padded", "zentorch", "deepspeed_layer"] = Field(
         "deepspeed",
-        description="What computes the experts: DeepSpeed's grouped GEMM, one GEMM an expert (loop), a batched GEMM "
-        "over padded rows, AMD's group GEMM (zentorch), DeepSpeed's own MoE layer, or the fastest found here (auto).",
+        description="What computes the experts: DeepSpeed's own kernels, another backend, or the fastest found here "
+        "(auto).",
     )
     fusion: Literal["none", "gate_up", "whole"] = Field(
         "gate_up",

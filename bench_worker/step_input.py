@@ -55,7 +55,7 @@ class StepSource:
         scores = self._loads[key].scores(step, layout, self._generator(step, 0))
         generator = self._generator(step, 1)
         token_ids = self._token_ids(model.vocab, tokens, generator)
-        hidden = torch.empty(tokens if network.around is None else 0, model.hidden)
+        hidden = torch.empty(0 if network.has_attention else tokens, model.hidden)
         hidden.normal_(generator=generator)
         return StepInput(layout, token_ids.to(device), hidden.to(device, network.dtype), [s.to(device) for s in scores])
 

@@ -39,6 +39,12 @@ class StepLayout:
     def num_tokens(self) -> int:
         return self.slot.numel()
 
+    @property
+    def requests(self) -> tuple[np.ndarray, np.ndarray]:
+        """The request of each segment, and its rows: both int64 [n]."""
+        requests = np.array([segment.request for segment in self.segments], np.int64)
+        return requests, np.array([segment.length for segment in self.segments], np.int64)
+
 
 class Slots:
     """Gives every request in flight a place in the KV cache, and takes it back when the request has ended."""

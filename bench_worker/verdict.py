@@ -3,7 +3,7 @@
 | cost | stages |
 | --- | --- |
 | weights, compute | ``experts``, divided as bandwidth and arithmetic set its floor (`Limit.by_memory`) |
-| communication | ``dispatch`` and ``combine.transfer``: nothing hides them, so all of them is exposed |
+| communication | ``dispatch``, ``combine.transfer`` and the collectives of tensor-parallel groups: all is exposed |
 | waiting | ``idle``: mean over the ranks |
 | overhead | ``route``, ``permute``, and the rest of ``combine`` |
 | attention | ``attention`` and ``other``: what no change of the MoE layers touches |
@@ -20,7 +20,7 @@ import numpy as np
 from bench_worker.advice import MOST_ADVICE, NAMES, advise
 from bench_worker.findings import Cost, Dominant, Verdict, Verdicts
 from bench_worker.result import Origin, Run
-from bench_worker.scaling import IDLE, model_leaves, top
+from bench_worker.scaling import IDLE, model_leaves, top, travels
 
 __all__ = ["COSTS", "TIE", "overall", "verdict"]
 
@@ -28,7 +28,6 @@ COSTS: tuple[Cost, ...] = get_args(Cost)
 #: Shares that differ by less are within noise: ceilings, which divide the experts, are known no better. Where so many
 #: standard errors of the run's mean step are more, they count.
 TIE, ERRORS = 0.05, 3.0
-TRANSFERS = ("dispatch", "combine.transfer")
 COUNTED = "Only counted: no expert was computed, so nothing says what a step's time goes to."
 
 
@@ -96,7 +95,7 @@ def _shares(run: Run) -> dict[Cost, float]:
         if stage == "experts":
             time["weights"] += streaming * total
             time["compute"] += (1 - streaming) * total
-        elif leaf in TRANSFERS or stage == "dispatch":
+        elif travels(leaf) or stage == "dispatch":
             time["communication"] += total
         elif stage == IDLE:
             time["waiting"] += total

@@ -25,6 +25,7 @@ HEADER = """\
 # Networks between ranks. Written by tools/derive_topologies.py; see docs/topology.md.
 # Tables: µs of an even all-to-all by the bytes that a rank sends to others, from rows measured on one node of H200,
 # published in https://github.com/ai-dynamo/aiconfigurator (Apache-2.0). Paths without tables are assumed.
+
 """
 
 #: GPUs of the node on which the rows of DeepEP were measured.

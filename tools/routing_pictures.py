@@ -19,9 +19,9 @@ from webapp.ui import pictures
 ROOT = Path(__file__).resolve().parent.parent
 IMAGES = ROOT / "docs" / "images"
 #: The corner that is drawn: several requests at once, and few enough steps to tell them apart.
-DRAWN = "16×128"
+DRAWN = "4×128"
 #: The corner whose longest steps show the cost of a full batch.
-FULL = "16×2048"
+FULL = "4×2048"
 MAP_WIDTH, GAP, CAPTION = 300, 20, 18
 WIDTH, HEIGHT = MAP_WIDTH + 2 * (GAP + pictures.BARS_WIDTH), pictures.HEAT_HEIGHT + CAPTION
 RULES = """

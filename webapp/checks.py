@@ -104,6 +104,15 @@ def memory_is_an_amount(app_configs: Sequence[AppConfig] | None, **kwargs: Any) 
     return [Error(f"MOESCOPE_MEMORY_GB can't be {settings.MOESCOPE_MEMORY_GB:g}.", hint=hint, id="moescope.E007")]
 
 
+@register("moescope")
+def steps_are_kept_for_days(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    if settings.MOESCOPE_KEEP_STEPS_DAYS >= 0:
+        return []
+    hint = "Give a number of days, such as 180; 0 keeps every step forever."
+    message = f"MOESCOPE_KEEP_STEPS_DAYS can't be {settings.MOESCOPE_KEEP_STEPS_DAYS}."
+    return [Error(message, hint=hint, id="moescope.E011")]
+
+
 @register(Tags.staticfiles)
 def npm_packages_are_there(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     absent = finders.missing()

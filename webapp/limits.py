@@ -13,7 +13,7 @@ _CHUNK_BYTES = 65_536
 #: A refused body up to this size is read away first: a browser shows the answer only once it has sent everything.
 DRAIN_BYTES = 64_000_000
 
-View = TypeVar("View", bound=Callable[..., HttpResponse])
+View = TypeVar("View", bound=Callable[..., Any])
 
 
 def takes_up_to(limit_bytes: int) -> Callable[[View], View]:
@@ -21,6 +21,17 @@ def takes_up_to(limit_bytes: int) -> Callable[[View], View]:
 
     def mark(view: View) -> View:
         view.max_body_bytes = limit_bytes  # type: ignore[attr-defined]
+        return view
+
+    return mark
+
+
+def lets_in_itself(refuse: Callable[[str], HttpResponse]) -> Callable[[View], View]:
+    """Marks a view that looks who asks before it reads a body, as those of the API do: its limit holds for strangers,
+    too. ``refuse`` puts the sentence about a larger one in its way."""
+
+    def mark(view: View) -> View:
+        view.refuse_body = refuse  # type: ignore[attr-defined]
         return view
 
     return mark
@@ -36,20 +47,29 @@ class BodyLimitMiddleware:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        return self.get_response(request)
+        response = self.get_response(request)
+        if response.status_code in (401, 403):
+            _drain(request)
+        return response
 
     def process_view(self, request: HttpRequest, view: Any, *args: Any) -> HttpResponse | None:
         length = _announced(request.META.get("CONTENT_LENGTH", ""))
         limit: int = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
-        if length > limit and request.user.is_authenticated:
+        refuse: Callable[[str], HttpResponse] | None = getattr(view, "refuse_body", None)
+        if length > limit and (refuse or request.user.is_authenticated):
             limit = getattr(view, "max_body_bytes", limit)
         if length <= limit:
             return None
-        left = min(length, DRAIN_BYTES)
-        while left > 0 and (chunk := request.read(min(_CHUNK_BYTES, left))):
-            left -= len(chunk)
+        _drain(request)
         sentence = f"The request has {length:,} bytes; at most {limit:,} are accepted."
-        return render(request, "413.html", {"sentence": sentence}, status=413)
+        return refuse(sentence) if refuse else render(request, "413.html", {"sentence": sentence}, status=413)
+
+
+def _drain(request: HttpRequest) -> None:
+    """Read away what of a refused body is still to come."""
+    left = DRAIN_BYTES
+    while left > 0 and (chunk := request.read(min(_CHUNK_BYTES, left))):
+        left -= len(chunk)
 
 
 def _announced(length: str) -> int:

@@ -25,6 +25,8 @@ MOESCOPE_LABELS = env.list("MOESCOPE_LABELS", default=[])
 MOESCOPE_ALIVE = env.str("MOESCOPE_ALIVE", default="")
 #: Memory that a measurement on this machine may hold, in 10⁹ bytes; 0: what is free when it starts, but for a reserve.
 MOESCOPE_MEMORY_GB = env.float("MOESCOPE_MEMORY_GB", default=0.0)
+#: Older experiments lose their single steps and keep their summaries; 0: never. See `webapp.history.retention`.
+MOESCOPE_KEEP_STEPS_DAYS = env.int("MOESCOPE_KEEP_STEPS_DAYS", default=0)
 #: Seconds between two looks for experiments that were lost or that no message reached.
 SWEEP_S = 10.0
 
@@ -169,6 +171,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": ["webapp.api.access.Allowed"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "webapp.api.negotiation.OneKind",
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "DEFAULT_METADATA_CLASS": None,
     "EXCEPTION_HANDLER": "webapp.api.problems.answer",

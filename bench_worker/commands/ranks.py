@@ -46,7 +46,10 @@ def as_rank(place: world.Place, ranks: int, field: str, work: Callable[[world.Wo
     trail = world.trail_of(place)
     try:
         with world.come_together(place, ranks, field, trail) as crew:
-            return work(crew)
+            code = work(crew)
+        if trail is not None:
+            trail.end()
+        return code
     except (SpecError, DoesNotFit, Unavailable) as error:
         if trail is None:
             raise

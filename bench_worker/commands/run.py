@@ -46,7 +46,7 @@ def run_command(args: argparse.Namespace) -> int:
 def real_ranks(experiment: Experiment) -> int | None:
     """How many ranks the experiment needs to be started for it; None where it runs in this process."""
     parallel = experiment.variants()[0][1].parallel
-    return parallel.layout.tp * parallel.layout.dp if parallel.mode == "distributed" else None
+    return parallel.layout.num_ranks if parallel.mode == "distributed" else None
 
 
 def _launch(args: argparse.Namespace, experiment: Experiment, ranks: int, hosts: launch.Hosts) -> int:

@@ -12,6 +12,8 @@ query heads of each key/value head (several times faster on the CPU than the fus
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from copy import copy
 from typing import Protocol
 
 import torch
@@ -39,7 +41,15 @@ class Attention(Protocol):
 
     def free_cache(self) -> None: ...
 
+    def before(self, hidden: Tensor) -> Tensor: ...
+
+    def attend(self, normed: Tensor, layout: StepLayout) -> Tensor: ...
+
+    def after(self, hidden: Tensor) -> Tensor: ...
+
     def forward(self, hidden: Tensor, update: Tensor, layout: StepLayout) -> tuple[Tensor, Tensor]: ...
+
+    def shard(self, member: int, members: int) -> Attention: ...
 
 
 def build_attention(model: Model, weights: Weights) -> dict[str, Attention]:
@@ -78,8 +88,13 @@ def _attend_one(query: Tensor, keys: Tensor, values: Tensor, context: int, scale
     return torch.matmul(share.to(values.dtype), values[:, first:last]).view(1, num_queries, -1)
 
 
-class Norms:
-    """The two norms of a block: before attention, and after it for the MoE layer."""
+class Block(ABC):
+    """What stands around the heads of a block: a norm before attention and one after it for the MoE layer, and the
+    residual stream.
+
+    The heads may be divided among the ranks of a tensor-parallel group (Megatron-LM, 1909.08053): each has its `shard`,
+    and what their `attend` returns sums to that of the whole block.
+    """
 
     def __init__(self, hidden: int, weights: Weights) -> None:
         self._before, self._after = weights.ones(hidden), weights.ones(hidden)
@@ -89,6 +104,22 @@ class Norms:
 
     def after(self, hidden: Tensor) -> Tensor:
         return rms_norm(hidden, self._after)
+
+    @abstractmethod
+    def attend(self, normed: Tensor, layout: StepLayout) -> Tensor:
+        """What these heads add to the residual stream [T, H], of the ``normed`` rows [T, H]. Appends the rows' keys and
+        values to the cache."""
+
+    @abstractmethod
+    def shard(self, member: int, members: int) -> Attention:
+        """The part of rank ``member`` of a group of ``members``, with weights of its own. Caches are made later."""
+
+    def forward(self, hidden: Tensor, update: Tensor, layout: StepLayout) -> tuple[Tensor, Tensor]:
+        """One block outside its MoE layer: adds the layer below's ``update`` to the residual stream ``hidden`` [T, H],
+        attends, and returns the new stream and the normed rows for this block's MoE layer."""
+        hidden = hidden + update
+        hidden = hidden + self.attend(self.before(hidden), layout)
+        return hidden, self.after(hidden)
 
 
 def rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -137,14 +168,14 @@ def attend(
     return out[0].transpose(0, 1)
 
 
-class GroupedQueryAttention:
+class GroupedQueryAttention(Block):
     """Grouped-query attention (2305.13245) of one layer; ``window`` limits how far back a token sees."""
 
     def __init__(self, hidden: int, a: GQA, window: int | None, weights: Weights) -> None:
+        super().__init__(hidden, weights)
         self.heads, self.kv_heads, self.dim, self.window = a.heads, a.kv_heads, a.head_dim, window
         self.qkv = weights.matrix((a.heads + 2 * a.kv_heads) * a.head_dim, hidden)
         self.out = weights.matrix(hidden, a.heads * a.head_dim)
-        self.norms = Norms(hidden, weights)
         self.norm_over = a.qk_norm
         self.keys = self.values = weights.noise(0)
 
@@ -157,12 +188,20 @@ class GroupedQueryAttention:
     def free_cache(self) -> None:
         self.keys = self.values = self.keys.new_empty(0)
 
-    def forward(self, hidden: Tensor, update: Tensor, layout: StepLayout) -> tuple[Tensor, Tensor]:
-        """One block outside its MoE layer: adds the layer below's ``update`` to the residual stream ``hidden`` [T, H],
-        attends, and returns the new stream and the normed rows for this block's MoE layer. Appends the rows' keys and
-        values to the cache."""
-        hidden = hidden + update
-        rows = F.linear(self.norms.before(hidden), self.qkv)
+    def shard(self, member: int, members: int) -> GroupedQueryAttention:
+        """Key and value heads are divided, too; where there are fewer of them than members, some have the same one."""
+        part = copy(self)
+        part.heads, part.kv_heads = self.heads // members, max(1, self.kv_heads // members)
+        queries = slice(member * part.heads * self.dim, (member + 1) * part.heads * self.dim)
+        first_kv = member * self.kv_heads // members * self.dim
+        query, key, value = self.qkv.split([count * self.dim for count in (self.heads, self.kv_heads, self.kv_heads)])
+        shared = slice(first_kv, first_kv + part.kv_heads * self.dim)
+        part.qkv = torch.cat((query[queries], key[shared], value[shared]))
+        part.out = self.out[:, queries].contiguous()
+        return part
+
+    def attend(self, normed: Tensor, layout: StepLayout) -> Tensor:
+        rows = F.linear(normed, self.qkv)
         query, key, value = rows.view(len(rows), -1, self.dim).split((self.heads, self.kv_heads, self.kv_heads), dim=1)
         if self.norm_over is not None:
             query, key = self._normed(query), self._normed(key)
@@ -171,8 +210,7 @@ class GroupedQueryAttention:
         self.keys[layout.slot, :, layout.position] = key
         self.values[layout.slot, :, layout.position] = value
         attended = torch.cat([self._segment(query, s) for s in layout.segments])
-        hidden = hidden + F.linear(attended.reshape(len(rows), -1), self.out)
-        return hidden, self.norms.after(hidden)
+        return F.linear(attended.reshape(len(rows), -1), self.out)
 
     def _normed(self, heads: Tensor) -> Tensor:
         """Query or key norm of ``heads`` [T, heads, d]: over each head, or over all of them together."""
@@ -184,7 +222,7 @@ class GroupedQueryAttention:
         return attend(rows, self.keys[s.slot], self.values[s.slot], context, scale, self.window)
 
 
-class LatentAttention:
+class LatentAttention(Block):
     """Multi-head latent attention (DeepSeek-V2 2405.04434) of one layer.
 
     The cache holds the latent and the shared rotary key. A decoding request attends in the latent space, with the key
@@ -192,6 +230,7 @@ class LatentAttention:
     """
 
     def __init__(self, hidden: int, a: MLA, weights: Weights) -> None:
+        super().__init__(hidden, weights)
         self.heads, self.latent, self.nope, self.rope = a.heads, a.kv_lora, a.nope, a.rope
         self.query_down = None if a.q_lora is None else weights.matrix(a.q_lora, hidden)
         self.query_up = weights.matrix(a.heads * (a.nope + a.rope), a.q_lora or hidden)
@@ -199,7 +238,6 @@ class LatentAttention:
         self.key_up = weights.matrix(a.heads, a.nope, a.kv_lora)
         self.value_up = weights.matrix(a.heads, a.v_dim, a.kv_lora)
         self.out = weights.matrix(hidden, a.heads * a.v_dim)
-        self.norms = Norms(hidden, weights)
         self.scale = 1 / math.sqrt(a.nope + a.rope)
         self.cache = weights.noise(0)
 
@@ -211,13 +249,21 @@ class LatentAttention:
     def free_cache(self) -> None:
         self.cache = self.cache.new_empty(0)
 
-    def forward(self, hidden: Tensor, update: Tensor, layout: StepLayout) -> tuple[Tensor, Tensor]:
-        """As `GroupedQueryAttention.forward`."""
-        hidden = hidden + update
-        normed = self.norms.before(hidden)
+    def shard(self, member: int, members: int) -> LatentAttention:
+        """Down-projections and the cache, which serve all heads, are whole on every member."""
+        part = copy(self)
+        part.heads = self.heads // members
+        own = slice(member * part.heads, (member + 1) * part.heads)
+        part.query_up = self.query_up.unflatten(0, (self.heads, -1))[own].flatten(0, 1).clone()
+        part.key_up, part.value_up = self.key_up[own].clone(), self.value_up[own].clone()
+        part.out = self.out.unflatten(1, (self.heads, -1))[:, own].flatten(1).contiguous()
+        return part
+
+    def attend(self, normed: Tensor, layout: StepLayout) -> Tensor:
+        count = len(normed)
         query_rows = normed if self.query_down is None else rms_norm(F.linear(normed, self.query_down))
         query = F.linear(query_rows, self.query_up)
-        query_nope, query_rope = query.view(len(hidden), self.heads, -1).split((self.nope, self.rope), dim=-1)
+        query_nope, query_rope = query.view(count, self.heads, -1).split((self.nope, self.rope), dim=-1)
         latent, key_rope = F.linear(normed, self.latent_down).split((self.latent, self.rope), dim=-1)
         cos, sin = self.rotary.at(layout.position)
         query_rope = rotary(query_rope, cos, sin)
@@ -225,8 +271,7 @@ class LatentAttention:
         latent = rms_norm(latent)
         self.cache[layout.slot, layout.position] = torch.cat((latent, key_rope), dim=-1)
         attended = torch.cat([self._segment(query_nope, query_rope, s) for s in layout.segments])
-        hidden = hidden + F.linear(attended.reshape(len(hidden), -1), self.out)
-        return hidden, self.norms.after(hidden)
+        return F.linear(attended.reshape(count, -1), self.out)
 
     def _segment(self, query_nope: Tensor, query_rope: Tensor, s: Segment) -> Tensor:
         rows = slice(s.start, s.start + s.length)

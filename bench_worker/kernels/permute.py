@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -70,6 +71,47 @@ class Mixed:
 Room = Callable[[Tensor, int], int | None]
 
 
+class Grouped(NamedTuple):
+    """``rows`` and ``counts`` as in `Packed`; ``order`` int64 [N]: the assignments, expert by expert, and ``place``
+    int64 [N]: the row of each of these."""
+
+    rows: Tensor
+    counts: Tensor
+    order: Tensor
+    place: Tensor
+
+
+def group(
+    source: Tensor,
+    row: Tensor,
+    expert: Tensor,
+    num_experts: int,
+    num_tokens: int,
+    buffer: RowBuffer,
+    room: Room = lambda *_: None,
+    scale: Tensor | None = None,
+) -> Grouped:
+    """Gather row ``row`` [N] of ``source`` [·, H] for each assignment to ``expert`` [N], expert by expert, each in the
+    order in which they stand; times ``scale`` [N] where given."""
+    by_expert, order = expert.sort(stable=True)
+    begins = starts(by_expert, num_experts + 1)
+    counts = begins.diff()
+    place = torch.arange(order.numel(), device=order.device)
+    factor = None if scale is None else scale[order].to(source.dtype)[:, None]
+    set_aside = room(counts, num_tokens)
+    if set_aside is None:
+        rows = buffer.take(order.numel())
+        torch.index_select(source, 0, row[order], out=rows)
+        if factor is not None:
+            rows.mul_(factor)
+    else:
+        place += by_expert * set_aside - begins[by_expert]
+        rows = buffer.take(num_experts * set_aside)
+        own = source[row[order]]
+        rows[place] = own if factor is None else own.mul_(factor)
+    return Grouped(rows, counts, order, place)
+
+
 def pack(
     hidden: Tensor, assignments: Assignments, buffer: RowBuffer, weighted: bool = False, room: Room = lambda *_: None
 ) -> Packed:
@@ -77,27 +119,15 @@ def pack(
 
     ``weighted`` scales the rows by their routing weight, here instead of in `Packed.combine`.
     """
-    by_expert, order = assignments.expert.sort(stable=True)
-    begins = starts(by_expert, assignments.num_experts + 1)
-    counts = begins.diff()
-    row = torch.arange(order.numel(), device=order.device)
-    weight = assignments.weight
-    scale = weight[order].to(hidden.dtype)[:, None] if weighted else None
-    set_aside = room(counts, assignments.num_tokens)
-    if set_aside is None:
-        rows = buffer.take(order.numel())
-        torch.index_select(hidden, 0, assignments.token[order], out=rows)
-        if scale is not None:
-            rows.mul_(scale)
-    else:
-        row += by_expert * set_aside - begins[by_expert]
-        rows = buffer.take(assignments.num_experts * set_aside)
-        own = hidden[assignments.token[order]]
-        rows[row] = own if scale is None else own.mul_(scale)
-    place = torch.empty_like(order)
-    place[order] = row
+    weight, experts = assignments.weight, assignments.num_experts
+    grouped = group(
+        hidden, assignments.token, assignments.expert, experts, assignments.num_tokens, buffer, room,
+        weight if weighted else None,
+    )  # fmt: skip
+    place = torch.empty_like(grouped.order)
+    place[grouped.order] = grouped.place
     first = starts(assignments.token, assignments.num_tokens)
-    return Packed(rows, counts, place, first, torch.ones_like(weight) if weighted else weight)
+    return Packed(grouped.rows, grouped.counts, place, first, torch.ones_like(weight) if weighted else weight)
 
 
 def mix(hidden: Tensor, slots: SoftSlots, num_experts: int, buffer: RowBuffer) -> Mixed:

@@ -45,14 +45,14 @@ def build(
     fitted = fit_placement(
         spec, network.model, recording, lambda: first_pass(VariantBase(spec, network), conditions[0], recordings, sign)
     )
+    tp = spec.parallel.layout.tp if network.has_attention else 1
     if spec.parallel.mode == "distributed":
-        real = Distributed(network.model.hidden, network.dtype, network.device)
+        real = Distributed(network.model.hidden, network.dtype, network.device, tp=tp)
         return ParallelVariant(spec, network, fitted, real, None, sign)
     topology = load_topology(spec.parallel.topology)
     if spec.parallel.count_only:
         return CountingVariant(spec, network, fitted, topology)
-    ranks = spec.parallel.layout.tp * spec.parallel.layout.dp
-    virtual: Exchange = Virtual(ranks, network.model.hidden, network.dtype, network.device)
+    virtual: Exchange = Virtual(spec.parallel.layout.num_ranks, network.model.hidden, network.dtype, network.device, tp)
     return ParallelVariant(spec, network, fitted, virtual, topology)
 
 

@@ -18,11 +18,12 @@ from bench_worker.parallel.layout import Layout
 from bench_worker.parallel.rank_layer import select
 from bench_worker.parallel.replicas import Replicas
 from bench_worker.parallel.step import ParallelStep, together
-from bench_worker.parallel.timeline import EXCHANGES, modelled
+from bench_worker.parallel.timeline import modelled
 from bench_worker.parallel.topology import Topology
 from bench_worker.parallel.variant import rows_of_ranks, transfers_us
 from bench_worker.result import Check
 from bench_worker.routing import Assignments, SoftSlots
+from bench_worker.scaling import EXCHANGES
 from bench_worker.spec import Spec
 from bench_worker.step_input import StepInput
 from bench_worker.tally import tally

@@ -10,7 +10,7 @@ that it computes, ``H`` hidden.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar, cast
 
 import torch
@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from bench_worker.kernels.permute import RowBuffer
+from bench_worker.parallel.all_to_all import all_to_all
 from bench_worker.parallel.common_clock import clock_offsets_us
 from bench_worker.parallel.rank_layer import Inbound, Outbound
 
@@ -63,6 +64,15 @@ class Exchange(Protocol):
         order in which they were dispatched."""
         ...
 
+    def all_reduce(self, parts: Sequence[Tensor]) -> list[Tensor]:
+        """The sum of ``parts`` over each tensor-parallel group, on all of its ranks. May be written over the parts."""
+        ...
+
+    def all_gather(self, parts: Sequence[Tensor], totals: Sequence[int]) -> list[Tensor]:
+        """The rows of ``parts`` [·, W] of each group, rank after rank, on all of its ranks. ``totals``: as many rows as
+        each one's group has, of which every rank has an equal part, the first ones one more."""
+        ...
+
 
 class Virtual:
     """Copies rows in memory, in one gather for all ranks: it is not timed, so it need not look like a network."""
@@ -70,8 +80,8 @@ class Virtual:
     clock_offset_us = 0.0
     clock_offsets_us: list[float] = []
 
-    def __init__(self, num_ranks: int, hidden: int, dtype: torch.dtype, device: torch.device) -> None:
-        self.ranks = range(num_ranks)
+    def __init__(self, num_ranks: int, hidden: int, dtype: torch.dtype, device: torch.device, tp: int = 1) -> None:
+        self.ranks, self._tp = range(num_ranks), tp
         self._inbound, self._back = (RowBuffer(hidden, dtype, device) for _ in range(2))
         self._order = torch.empty(0, dtype=torch.int64, device=device)
         self._dispatched: list[int] = []
@@ -102,16 +112,34 @@ class Virtual:
         rows[self._order] = torch.cat(list(results))
         return list(rows.split(self._dispatched))
 
+    def all_reduce(self, parts: Sequence[Tensor]) -> list[Tensor]:
+        return self._in_groups(parts, lambda own: torch.stack(own).sum(dim=0))
+
+    def all_gather(self, parts: Sequence[Tensor], totals: Sequence[int]) -> list[Tensor]:
+        return self._in_groups(parts, torch.cat)
+
+    def _in_groups(self, parts: Sequence[Tensor], made: Callable[[list[Tensor]], Tensor]) -> list[Tensor]:
+        """For each rank what is ``made`` of the parts of its group, once for all of its ranks."""
+        groups = [made(list(parts[first : first + self._tp])) for first in self.ranks[:: self._tp]]
+        return [groups[rank // self._tp] for rank in self.ranks]
+
 
 class Distributed:
-    """all-to-all with uneven splits over ``group``: gloo on the CPU, NCCL on CUDA."""
+    """all-to-all with uneven splits over ``group``, and collectives of its groups of ``tp``: gloo on the CPU, NCCL on
+    CUDA. All ranks make theirs in the same order."""
 
     def __init__(
-        self, hidden: int, dtype: torch.dtype, device: torch.device, group: dist.ProcessGroup | None = None
+        self,
+        hidden: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        group: dist.ProcessGroup | None = None,
+        tp: int = 1,
     ) -> None:
         self._group, self._size = group, dist.get_world_size(group)
         self.ranks = (dist.get_rank(group),)
         self._inbound, self._back = (RowBuffer(hidden, dtype, device) for _ in range(2))
+        self._tp, self._team = tp, _own_group(self._size, tp) if tp > 1 else None
         self._sent: list[int] = []
         self._received: list[int] = []
         #: [R]: how far each rank's clock is ahead of rank 0's; empty where all are on one host.
@@ -137,14 +165,33 @@ class Distributed:
         dist.all_to_all_single(counts, sending.contiguous(), group=self._group)
         self._sent, self._received = sending.sum(dim=1).tolist(), counts.sum(dim=1).tolist()
         rows = self._inbound.take(sum(self._received))
-        self._all_to_all(rows, own.rows, self._received, self._sent)
+        all_to_all(rows, own.rows, self._received, self._sent, self._group)
         return [Inbound(rows, counts)]
 
     def combine(self, results: Sequence[Tensor]) -> list[Tensor]:
         rows = self._back.take(sum(self._sent))
-        self._all_to_all(rows, results[0], self._sent, self._received)
+        all_to_all(rows, results[0], self._sent, self._received, self._group)
         return [rows]
 
-    def _all_to_all(self, into: Tensor, rows: Tensor, into_splits: list[int], splits: list[int]) -> None:
-        """Rows travel as bytes: gloo knows no bfloat16."""
-        dist.all_to_all_single(into.view(torch.uint8), rows.view(torch.uint8), into_splits, splits, group=self._group)
+    def all_reduce(self, parts: Sequence[Tensor]) -> list[Tensor]:
+        (own,) = parts
+        if own.numel():
+            dist.all_reduce(own, group=self._team)
+        return [own]
+
+    def all_gather(self, parts: Sequence[Tensor], totals: Sequence[int]) -> list[Tensor]:
+        (own,), (total,) = parts, totals
+        each, longer = -(-total // self._tp), total % self._tp or self._tp
+        padded = own if len(own) == each else torch.cat((own, own.new_empty(each - len(own), own.shape[1])))
+        rows = own.new_empty(self._tp * each, own.shape[1])
+        if total:
+            dist.all_gather_single(rows.view(torch.uint8), padded.contiguous().view(torch.uint8), group=self._team)
+        if longer < self._tp:
+            rows = torch.cat([part[: each - (place >= longer)] for place, part in enumerate(rows.split(each))])
+        return [rows]
+
+
+def _own_group(size: int, tp: int) -> dist.ProcessGroup:
+    """This rank's tensor-parallel group. Every rank has to make all of them."""
+    made = [dist.new_group(list(range(first, first + tp))) for first in range(0, size, tp)]
+    return made[dist.get_rank() // tp]

@@ -44,7 +44,7 @@ def fit_placement(
     in each half of its steps. ``locality`` needs to know those ranks, so it always takes a first pass.
     """
     parallel = spec.parallel
-    ranks, policy = parallel.layout.tp * parallel.layout.dp, parallel.placement
+    ranks, policy = parallel.layout.num_ranks, parallel.placement
     sizes = (ranks, policy, parallel.redundant_experts, parallel.layout.nodes, model.num_groups)
     if policy not in BY_LOAD:
         return Fitted(place(np.ones((spec.layers, model.experts)), *sizes), "nothing", None)

@@ -15,17 +15,18 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench_worker.errors import SpecError
 from bench_worker.parallel import trail
+from bench_worker.parallel.trail import Pace
 from bench_worker.parallel.world import SIGNS
 
 __all__ = ["Hosts", "RanksFailed", "launch", "parse_address"]
 
-#: Without a sign of any rank for so long, one of them hangs.
+#: Without a sign of any rank for so long, or with a process that has not run for so long, a rank hangs.
 HANGS_AFTER_S = 20.0
 #: The same while any rank still loads its libraries, and has given no sign but its first.
 STARTS_WITHIN_S = 120.0
@@ -70,15 +71,10 @@ class _Watch:
         began = time.monotonic()
         while not self.done.wait(LOOK_S):
             signs = {rank: sign for rank in self.ranks if (sign := trail.read(self.folder / str(rank))) is not None}
-            silent_s = time.monotonic() - max([began, *(sign.at_s for sign in signs.values())])
-            started = [sign for sign in signs.values() if sign.signs > 1]
-            if silent_s < (self.hangs_after_s if len(started) == len(self.ranks) else STARTS_WITHIN_S):
+            self.hung = hang(self.ranks, signs, began, time.monotonic(), self.hangs_after_s)
+            if not self.hung:
                 continue
-            rank = behind(self.ranks, signs, time.monotonic())
-            sign = signs.get(rank)
-            where = f"its last sign was {sign.last}" if sign else "it gave no sign"
-            self.hung = f"Rank {rank} hangs: {where}, and no rank has come further for {silent_s:.0f} s"
-            for pid in {sign.pid for sign in signs.values()}:
+            for pid in {sign.pid for sign in signs.values() if sign.pace != Pace.ENDED}:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)  # a stopped process hears nothing else
             if len(signs) < len(self.ranks):
@@ -86,7 +82,30 @@ class _Watch:
             return
 
 
-def behind(ranks: Sequence[int], signs: dict[int, trail.Sign], now_s: float) -> int:
+def hang(
+    ranks: Sequence[int], signs: Mapping[int, trail.Sign], began_s: float, now_s: float, hangs_after_s: float
+) -> str:
+    """Which of ``ranks`` hangs at ``now_s``, in words; empty where none does. ``began_s``: when they were started.
+
+    A rank hangs if its process has not run for ``hangs_after_s``, whatever it does. And if no rank has given a sign for
+    so long, the one for which the others wait does, unless any works in silence (`trail.Pace`): then they wait for it.
+    """
+    left = [rank for rank in ranks if rank not in signs or signs[rank].pace != Pace.ENDED]
+    for rank, sign in signs.items():
+        if rank in left and (still_s := now_s - sign.alive_s) >= hangs_after_s:
+            return f"Rank {rank} hangs: its last sign was {sign.last}, and its process has not run for {still_s:.0f} s"
+    if not left or any(sign.pace == Pace.SILENCE for sign in signs.values()):
+        return ""
+    silent_s = now_s - max([began_s, *(sign.at_s for sign in signs.values())])
+    all_started = all(rank in signs and signs[rank].signs > 1 for rank in left)
+    if silent_s < (hangs_after_s if all_started else max(hangs_after_s, STARTS_WITHIN_S)):
+        return ""
+    rank = behind(left, signs, now_s)
+    where = f"its last sign was {signs[rank].last}" if rank in signs else "it gave no sign"
+    return f"Rank {rank} hangs: {where}, and no rank has come further for {silent_s:.0f} s"
+
+
+def behind(ranks: Sequence[int], signs: Mapping[int, trail.Sign], now_s: float) -> int:
     """The rank for which the others wait: one that was never heard of, one whose process doesn't even run, or the one
     that has come least far, since all give the same signs in the same order."""
 

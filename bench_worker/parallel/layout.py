@@ -29,12 +29,23 @@ class Layout:
         """int64 [R]."""
         return np.arange(self.num_ranks) // (self.num_ranks // self.nodes)
 
+    def group_of_rank(self) -> np.ndarray:
+        """int64 [R]: the DP group, whose ranks share one attention."""
+        return np.arange(self.num_ranks) // self.tp
+
+    def rows_of_groups(self, requests: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
+        """The rows [T_g] of a step that each DP group attends to, in ascending order; every row belongs to one.
+
+        The step's segments belong to ``requests`` [n] and have ``lengths`` [n] rows each, one after the other. A
+        request is in the DP group of its index modulo DP.
+        """
+        group = np.repeat(requests % self.dp, lengths)
+        return [np.flatnonzero(group == own) for own in range(self.dp)]
+
     def rows_of_ranks(self, requests: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
         """The rows [T_r] of a step that each rank routes and dispatches, in ascending order; every row belongs to one.
 
-        The step's segments belong to ``requests`` [n] and have ``lengths`` [n] rows each, one after the other. A
-        request is in the DP group of its index modulo DP. All ranks of a group hold all of its tokens after attention;
-        so that each is dispatched once, rank after rank takes an equal part of them, the first ones one more.
+        All ranks of a group hold all of its tokens after attention; so that each is dispatched once, rank after rank
+        takes an equal part of them, the first ones one more.
         """
-        group = np.repeat(requests % self.dp, lengths)
-        return [part for own in range(self.dp) for part in np.array_split(np.flatnonzero(group == own), self.tp)]
+        return [part for rows in self.rows_of_groups(requests, lengths) for part in np.array_split(rows, self.tp)]

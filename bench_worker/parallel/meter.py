@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from bench_worker.meter import WHOLE_CLOCK_EVERY
 from bench_worker.parallel.counting import CountingVariant
-from bench_worker.parallel.step import bytes_by_domain
+from bench_worker.parallel.step import bytes_by_domain, sent_by_domain
 from bench_worker.parallel.variant import ParallelVariant
 from bench_worker.rank_record import RankStep
 from bench_worker.recording import RunRecord, StepRecord
+from bench_worker.rotation import WHOLE_CLOCK_EVERY
 from bench_worker.step_input import StepInput
 from bench_worker.workload.schedule import Batch
 
@@ -23,7 +21,7 @@ def measure(
     step = variant.run(inputs)
     if rest == 0 and not turn % 2:
         whole = variant.whole(inputs)
-    sent = step.rows.sum(axis=0) * variant.row_bytes
+    sent, nodes = step.rows.sum(axis=0) * variant.row_bytes, variant.layout.node_of_rank()
     record.add(
         StepRecord(
             index=index,
@@ -41,8 +39,9 @@ def measure(
                 rows=step.computed,
                 stages_us=step.timeline.stages_us,
                 idle_us=step.timeline.idle_us,
-                bytes=bytes_by_domain(sent, np.asarray(variant.layout.node_of_rank())),
+                bytes=bytes_by_domain(sent, nodes),
                 dispatched_bytes=sent,
+                group_bytes={} if step.group_bytes is None else sent_by_domain(step.group_bytes, nodes),
             ),
         ),
         step.outcome,

@@ -5,6 +5,8 @@ Shapes: ``N`` measured rows, ``K`` knots of a table.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable
 
 import numpy as np
@@ -18,6 +20,8 @@ SMOOTH = 0.05
 STRAY = 0.01
 ROUNDS = 20
 FOLDS = 3
+#: Names that TOML takes without quotes.
+BARE = re.compile("[A-Za-z0-9_-]+")
 
 
 def fit_table(sent: np.ndarray, us: np.ndarray, ranks: int, direction: str | None = None) -> Table:
@@ -63,18 +67,24 @@ def held_out_errors(sent: np.ndarray, us: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def to_toml(paths: dict[str, Wire], topologies: Iterable[Topology]) -> str:
-    """The text of a topology file: ``paths`` by name, and ``topologies`` made of them."""
+    """The text of a topology file: ``paths`` by name, whatever characters it has, and ``topologies`` made of them."""
     lines: list[str] = []
     for topology in topologies:
-        lines += ["", f"[topologies.{topology.name}]", f'description = "{topology.description}"']
         named = {id(wire): name for name, wire in paths.items()}
-        lines += [f'{domain} = "{named[id(wire)]}"' for domain, wire in topology.paths.items()]
+        fields = {domain: named[id(wire)] for domain, wire in topology.paths.items()}
+        lines += ["", f"[topologies.{_key(topology.name)}]"]
+        lines += _fields({"description": topology.description, **fields})
     for name, wire in paths.items():
-        lines += ["", f"[paths.{name}]"]
+        lines += ["", f"[paths.{_key(name)}]"]
         lines += _fields(wire.model_dump(exclude_none=True, exclude_defaults=True, exclude={"tables"}))
         for table in wire.tables:
-            lines += ["", f"[[paths.{name}.tables]]", *_fields(table.model_dump(exclude_none=True))]
-    return "\n".join(lines) + "\n"
+            lines += ["", f"[[paths.{_key(name)}.tables]]", *_fields(table.model_dump(exclude_none=True))]
+    return "\n".join(lines[1:]) + "\n"
+
+
+def _key(name: str) -> str:
+    """A name as a part of a table's name: bare where it may be."""
+    return name if BARE.fullmatch(name) else _toml(name)
 
 
 def _fields(values: dict[str, object]) -> list[str]:
@@ -83,7 +93,8 @@ def _fields(values: dict[str, object]) -> list[str]:
 
 def _toml(value: object) -> str:
     if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        # A basic string of TOML is one of JSON, but for characters beyond 16 bits and for DEL.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bench_worker.kernels.base import ExpertBackend
-from bench_worker.kernels.permute import RowBuffer, mix, pack, starts
+from bench_worker.kernels.permute import Grouped, RowBuffer, group, mix, pack, starts
 from bench_worker.layer import DenseWeights, dense
 from bench_worker.parallel.replicas import Replicas
 from bench_worker.routing import Assignments, Router, SoftSlots
@@ -74,9 +74,9 @@ class RankLayer:
     def compute(self, inbound: Inbound, hidden: Tensor, clock: Clock) -> tuple[Tensor, Tensor | None]:
         """Results [M, H] of the inbound rows, in their order; and the shared expert's of ``hidden`` [T, H], where there
         is one."""
-        order, rows, counts = self._by_expert(inbound)
+        own = self._by_expert(inbound)
         clock.inner("permute.local")
-        outputs = self.experts(rows, counts) if rows.numel() else rows
+        outputs = self.experts(own.rows, own.counts) if own.rows.numel() else own.rows
         shared = None
         if self.shared is None:
             clock.inner("experts")
@@ -84,7 +84,7 @@ class RankLayer:
             clock.inner("experts.routed")
             shared = dense(hidden, self.shared)
             clock.inner("experts.shared")
-        inbound.rows[order[0]] = outputs[order[1]]
+        inbound.rows[own.order] = outputs[own.place]
         clock.inner("combine.pack")
         return inbound.rows, shared
 
@@ -113,24 +113,14 @@ class RankLayer:
             rows, starts(by_physical, self.num_physical + 1).diff(), slots, lambda outputs: shares @ outputs
         )
 
-    def _by_expert(self, inbound: Inbound) -> tuple[Tensor, Tensor, Tensor]:
-        """``order`` int64 [2, M]: which inbound row lies where; the rows as this rank's experts compute them, and their
-        ``counts`` int64 [P/R]."""
-        num_local = inbound.counts.shape[1]
-        local = torch.arange(inbound.counts.numel(), device=inbound.rows.device) % num_local
+    def _by_expert(self, inbound: Inbound) -> Grouped:
+        """The inbound rows as this rank's experts compute them."""
+        num_local, device = inbound.counts.shape[1], inbound.rows.device
+        arrived = inbound.rows.shape[0]
+        local = torch.arange(inbound.counts.numel(), device=device) % num_local
         expert = local.repeat_interleave(inbound.counts.flatten())
-        by_expert, source = expert.sort(stable=True)
-        counts = inbound.counts.sum(dim=0)
-        place = torch.arange(source.numel(), device=source.device)
-        room = self.experts.room(counts, source.numel())
-        if room is None:
-            rows = self._own.take(source.numel())
-            torch.index_select(inbound.rows, 0, source, out=rows)
-        else:
-            place += by_expert * room - (counts.cumsum(0) - counts)[by_expert]
-            rows = self._own.take(num_local * room)
-            rows[place] = inbound.rows[source]
-        return torch.stack([source, place]), rows, counts
+        every = torch.arange(arrived, device=device)
+        return group(inbound.rows, every, expert, num_local, arrived, self._own, self.experts.room)
 
 
 def select(router: Router, scores: Tensor, token_ids: Tensor) -> Assignments | SoftSlots:

@@ -7,7 +7,7 @@ from typing import get_args
 from bench_worker.parallel.counting import CountingVariant
 from bench_worker.parallel.topology import Topology
 from bench_worker.parallel.variant import ParallelVariant
-from bench_worker.rank_record import dispatched_bytes
+from bench_worker.rank_record import RankStep, dispatched_bytes
 from bench_worker.recording import RunRecord
 from bench_worker.result import Domain, Exchange, Origin, Run
 
@@ -29,7 +29,7 @@ def add_ranks(run: Run, variant: ParallelVariant | CountingVariant, record: RunR
     sent = dispatched_bytes(steps) if steps else None
     network: Origin = "measured"
     if (topology := variant.topology) is not None:
-        used = [domain for domain in get_args(Domain) if any(step.bytes[domain].any() for step in steps)]
+        used = [domain for domain in get_args(Domain) if any(_sent(step, domain) for step in steps)]
         ranks_a_node = layout.num_ranks // layout.nodes
         network = topology.origin(used, ranks_a_node)
         run.notes.insert(0, _note(variant, topology, used, ranks_a_node))
@@ -51,6 +51,8 @@ def add_ranks(run: Run, variant: ParallelVariant | CountingVariant, record: RunR
     if topology is not None:
         run.origins |= {"layer_us": network, "step_us": network, "requests": network, "stages_us": "measured"}
     run.origins |= {"dispatch": network, "combine": network, "idle": network}
+    if variant.layout.tp > 1 and run.spec.kernels.attention:
+        run.origins |= {"attention": network, "other": network}
     if fitted.imbalance is not None:
         run.notes.append(
             f"The placement was fitted to the {fitted.fitted_to}: max/mean rank load {fitted.imbalance:.3f} there, "
@@ -61,6 +63,11 @@ def add_ranks(run: Run, variant: ParallelVariant | CountingVariant, record: RunR
                 else f" Fitted to one half of that load, {fitted.held_out:.3f} on the other."
             )
         )
+
+
+def _sent(step: RankStep, domain: Domain) -> bool:
+    """Whether anything travelled in ``domain``."""
+    return bool(step.bytes[domain].any() or (domain in step.group_bytes and step.group_bytes[domain].any()))
 
 
 def _note(variant: ParallelVariant | CountingVariant, topology: Topology, used: list[str], ranks_a_node: int) -> str:

@@ -17,19 +17,21 @@ from bench_worker.parallel.topology import domains
 from bench_worker.result import Domain
 from bench_worker.roofline import Work
 
-__all__ = ["ParallelStep", "bytes_by_domain", "together"]
+__all__ = ["ParallelStep", "bytes_by_domain", "sent_by_domain", "together"]
 
 
 @dataclass(frozen=True)
 class ParallelStep:
     """``rows`` int64 [L, R, R] from the rank of the row to that of the column; ``computed`` int64 [R] rows on each
-    rank, padding included, over all layers; ``work`` of each rank's experts, where they ran."""
+    rank, padding included, over all layers; ``work`` of each rank's experts, where they ran. ``group_bytes`` int64
+    [R, R]: what the collectives of tensor-parallel groups send from rank to rank, where there are any."""
 
     rows: np.ndarray
     computed: np.ndarray
     outcome: Outcome
     timeline: Timeline
     work: list[dict[str, Work]] = field(default_factory=list)
+    group_bytes: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,13 @@ class Whole:
 def bytes_by_domain(sent: np.ndarray, nodes: np.ndarray) -> dict[Domain, np.ndarray]:
     """Bytes int64 [R] that each rank sends, dispatch and combine together, by domain, where ``sent`` int64 [R, R] are
     dispatched; combine sends as many the other way. ``nodes`` [R]: the node of each rank."""
-    pairs, ways = domains(nodes), sent + sent.T
-    return {domain: np.where(pairs[domain], ways, 0).sum(axis=1) for domain in get_args(Domain)}
+    return sent_by_domain(sent + sent.T, nodes)
+
+
+def sent_by_domain(sent: np.ndarray, nodes: np.ndarray) -> dict[Domain, np.ndarray]:
+    """Bytes int64 [R] that each rank sends, by domain; ``sent`` int64 [R, R] go from the row's rank to the column's."""
+    pairs = domains(nodes)
+    return {domain: np.where(pairs[domain], sent, 0).sum(axis=1) for domain in get_args(Domain)}
 
 
 def together(outcomes: Sequence[Outcome]) -> Outcome:

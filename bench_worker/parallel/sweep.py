@@ -5,7 +5,6 @@ Shapes: ``R`` ranks, ``N`` measured exchanges.
 
 from __future__ import annotations
 
-import json
 import time
 from datetime import date
 
@@ -13,9 +12,10 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from bench_worker.parallel.all_to_all import all_to_all
 from bench_worker.parallel.common_clock import clock_offsets_us
-from bench_worker.parallel.network_fit import fit_table
-from bench_worker.parallel.topology import Table, domains
+from bench_worker.parallel.network_fit import fit_table, to_toml
+from bench_worker.parallel.topology import Table, Topology, Wire, domains
 from bench_worker.parallel.world import World
 
 __all__ = ["as_toml", "sweep"]
@@ -67,7 +67,7 @@ def _rounds(crew: World, pairs: np.ndarray, each: int, ahead_us: float) -> list[
             break
         dist.barrier()
         start = _now_us(device)
-        dist.all_to_all_single(into, rows, receive, send)
+        all_to_all(into, rows, receive, send)
         spans.append((start - ahead_us, _now_us(device) - ahead_us))
         crew.sign("an exchange")
     everyone: list[list[tuple[float, float]]] = [[] for _ in pairs]
@@ -85,10 +85,6 @@ def _now_us(device: str) -> float:
 def as_toml(tables: dict[str, Table], name: str, where: str) -> str:
     """A topology file of what `sweep` found on machine ``where``."""
     source = f"all-to-all of {max(table.ranks for table in tables.values())} ranks on {where}, {date.today()}"
-    lines = [f"[topologies.{json.dumps(name)}]", f"description = {json.dumps(f'Measured: {where}'[:400])}"]
-    lines += [f"{domain} = {json.dumps(f'{name}-{domain}')}" for domain in tables]
-    for domain, table in tables.items():
-        path = json.dumps(f"{name}-{domain}")
-        lines += ["", f"[paths.{path}]", 'origin = "modelled"', f"source = {json.dumps(source[:400])}"]
-        lines += [f"[[paths.{path}.tables]]", f"ranks = {table.ranks}", f"bytes = {table.bytes}", f"us = {table.us}"]
-    return "\n".join(lines) + "\n"
+    own = {domain: Wire(origin="modelled", source=source[:400], tables=(table,)) for domain, table in tables.items()}
+    topology = Topology(name=name, description=f"Measured: {where}"[:400], paths=own)
+    return to_toml({f"{name}-{domain}": wire for domain, wire in own.items()}, [topology])

@@ -10,19 +10,29 @@ import mmap
 import struct
 import threading
 import time
+from enum import IntEnum
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Sign", "Trail", "read"]
+__all__ = ["Pace", "Sign", "Trail", "read"]
 
-#: Process, number of signs so far, when the last one was given (monotonic), and the lengths of the two texts.
-_HEAD = struct.Struct("<qqdHH")
+#: Process, number of signs so far, when the last one was given (monotonic), `Pace`, and the lengths of the two texts.
+_HEAD = struct.Struct("<qqdHHH")
 #: When the process last ran (monotonic).
 _ALIVE = struct.Struct("<d")
 ALIVE_EVERY_S = 1.0
 _LAST_BYTES, _ERROR_BYTES = 200, 3000
 _TEXTS = _HEAD.size + _ALIVE.size
 _SIZE = _TEXTS + _LAST_BYTES + _ERROR_BYTES
+
+
+class Pace(IntEnum):
+    """What to expect of a rank. ``STEPS`` give a sign with every stage. Work in ``SILENCE`` gives none until it ends,
+    however long it takes, but its process runs. A rank that has ``ENDED`` gives none, and need not run."""
+
+    STEPS = 0
+    SILENCE = 1
+    ENDED = 2
 
 
 class Sign(NamedTuple):
@@ -35,6 +45,7 @@ class Sign(NamedTuple):
     alive_s: float
     last: str
     error: str
+    pace: Pace = Pace.STEPS
 
 
 class Trail:
@@ -45,14 +56,18 @@ class Trail:
         with file.open("r+b") as opened:
             self._map = mmap.mmap(opened.fileno(), _SIZE)
         self._pid, self._signs, self._last, self._error = pid, 0, b"", b""
-        self._phase = ""
+        self._phase, self._pace = "", Pace.STEPS
         self.sign("its start")
         threading.Thread(target=self._stay_alive, daemon=True).start()
 
-    def phase(self, text: str) -> None:
-        """What the signs from now on belong to: a step, or what is prepared."""
-        self._phase = text
+    def phase(self, text: str, pace: Pace = Pace.STEPS) -> None:
+        """What the signs from now on belong to, and which of them to expect: a step, or what is prepared."""
+        self._phase, self._pace = text, pace
         self.sign("")
+
+    def end(self) -> None:
+        """It has nothing left to do, and the others may go on without it."""
+        self.phase("its end", Pace.ENDED)
 
     def sign(self, what: str) -> None:
         """It has come so far."""
@@ -76,7 +91,8 @@ class Trail:
         self._map[start : start + len(self._last)] = self._last
         if self._error:
             self._map[start + _LAST_BYTES : start + _LAST_BYTES + len(self._error)] = self._error
-        _HEAD.pack_into(self._map, 0, self._pid, self._signs, time.monotonic(), len(self._last), len(self._error))
+        lengths = len(self._last), len(self._error)
+        _HEAD.pack_into(self._map, 0, self._pid, self._signs, time.monotonic(), self._pace, *lengths)
 
 
 def read(file: Path) -> Sign | None:
@@ -87,13 +103,13 @@ def read(file: Path) -> Sign | None:
         return None
     if len(data) < _SIZE:
         return None
-    pid, signs, at_s, last, error = _HEAD.unpack_from(data)
+    pid, signs, at_s, pace, last, error = _HEAD.unpack_from(data)
     (alive_s,) = _ALIVE.unpack_from(data, _HEAD.size)
     texts = data[_TEXTS:]
     if not signs:
         return None
     of_error = texts[_LAST_BYTES : _LAST_BYTES + error]
-    return Sign(pid, signs, at_s, alive_s, _text(texts[:last]), _text(of_error))
+    return Sign(pid, signs, at_s, alive_s, _text(texts[:last]), _text(of_error), Pace(pace))
 
 
 def _text(data: bytes) -> str:

@@ -22,17 +22,18 @@ from bench_worker.outcome import Outcome
 from bench_worker.parallel.check import check
 from bench_worker.parallel.exchange import Exchange
 from bench_worker.parallel.fitted import Fitted
+from bench_worker.parallel.group_traffic import GroupTraffic
 from bench_worker.parallel.layout import Layout
-from bench_worker.parallel.rank_around import RankAround, part_of
+from bench_worker.parallel.rank_around import RanksAround, around_step, traffic_of
 from bench_worker.parallel.rank_layer import RankLayer
 from bench_worker.parallel.replicas import Replicas
 from bench_worker.parallel.step import ParallelStep, Whole, together
-from bench_worker.parallel.timeline import NO_STAGE, Timeline, measured, modelled
+from bench_worker.parallel.timeline import Timeline, measured, modelled
 from bench_worker.parallel.topology import Topology
 from bench_worker.result import Check
 from bench_worker.roofline import Work, layer_work
 from bench_worker.routing import Assignments, SoftSlots
-from bench_worker.scaling import UNTIMED, top
+from bench_worker.scaling import EXCHANGES, UNTIMED, in_group, top
 from bench_worker.spec import Spec
 from bench_worker.stages import LAYER, Clock, HostClock, StageClock, WholeHostClock
 from bench_worker.step_input import StepInput
@@ -53,12 +54,11 @@ class LayerPass(NamedTuple):
 
 class RankInput(NamedTuple):
     """One rank's part of a step: ``hidden`` [T_r, H], ``token_ids`` int64 [T_r], and for each layer ``scores``
-    [T_r, E]; ``rows`` int64 [T_r] of the step."""
+    [T_r, E]."""
 
     hidden: Tensor
     token_ids: Tensor
     scores: list[Tensor]
-    rows: Tensor
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,6 @@ class ParallelVariant(VariantBase):
                 inputs.hidden[own] if len(inputs.hidden) else inputs.hidden,  # attention makes it
                 inputs.token_ids[own],
                 [self._checked(scores[own], inputs.token_ids[own]) for scores in inputs.scores],
-                own,
             )
             for own in chosen
         ]
@@ -171,17 +170,16 @@ class ParallelVariant(VariantBase):
         return self.network.model.hidden * self.network.dtype.itemsize
 
     def forward(
-        self, layer: int, given: list[RankInput], clocks: Sequence[Clock], around: Sequence[RankAround] = ()
+        self, layer: int, given: list[RankInput], clocks: Sequence[Clock], around: RanksAround | None = None
     ) -> LayerPass:
         """One MoE layer on the executed ranks, read top to bottom in stage order; ``around`` it, where measured, the
         attention before it."""
         parts = self.layers[layer]
-        sent, entered = [], []
-        for place, (part, own, clock) in enumerate(zip(parts, given, clocks, strict=True)):
+        entered = [own.hidden for own in given] if around is None else around.attend(layer, clocks)
+        sent = []
+        for part, own, hidden, clock in zip(parts, given, entered, clocks, strict=True):
             clock.outer(UNTIMED)
-            hidden = around[place].attend(layer, clock) if around else own.hidden
             sent.append(part.send(hidden, own.scores[layer], own.token_ids, clock))
-            entered.append(hidden)
 
         inbound = self.exchange.dispatch(sent)
 
@@ -203,44 +201,39 @@ class ParallelVariant(VariantBase):
             clock.inner("combine.reduce")
             clock.outer(LAYER)
             outputs.append(output)
-        for one, output in zip(around, outputs, strict=False):
-            one.update = output
+        if around is not None:
+            around.leave(outputs, clocks)
         counts = [one.counts for one in sent]
         return LayerPass(outputs, [one.routed for one in sent], counts, [one.counts for one in inbound])
 
     def run(self, inputs: StepInput) -> ParallelStep:
         """One step through the executed layers."""
         given = self.split(inputs)
-        around = self._around(inputs, given)
+        around = around_step(self.network, self.layout, self.exchange, inputs)
         self.exchange.meet()
         for clock in self._clocks:
             clock.begin()
         passes = self._step(given, around, self._clocks)
         reports = self.exchange.gather([self._report(place, given[place], passes) for place in range(len(given))])
         rows = np.stack([report.rows for report in reports], axis=1)
+        traffic = traffic_of(self.network, self.layout, inputs.layout)
+        names = [name for name, _ in reports[0].spans_us]
         return ParallelStep(
             rows=rows,
             computed=np.array([report.computed for report in reports]),
             work=[report.work for report in reports],
             outcome=together([report.outcome for report in reports]),
-            timeline=self._timeline(reports, rows),
+            timeline=self._timeline(reports, rows, traffic),
+            group_bytes=None if traffic is None else traffic.sent(names),
         )
 
-    def _around(self, inputs: StepInput, given: Sequence[RankInput]) -> list[RankAround]:
-        """What stands around the layers on each executed rank, made ready; empty where it is not measured."""
-        if (measured := self.network.around) is None:
-            return []
-        return [RankAround(measured, own.token_ids, part_of(inputs.layout, own.rows)) for own in given]
-
-    def _step(self, given: list[RankInput], around: Sequence[RankAround], clocks: Sequence[Clock]) -> list[LayerPass]:
+    def _step(self, given: list[RankInput], around: RanksAround | None, clocks: Sequence[Clock]) -> list[LayerPass]:
         """The executed layers, and what stands ``around`` them."""
-        for one, clock in zip(around, clocks, strict=False):
-            clock.outer(UNTIMED)
-            one.begin(clock)
+        if around is not None:
+            around.begin(clocks)
         passes = [self.forward(layer, given, clocks, around) for layer in range(len(self.layers))]
-        for one, clock in zip(around, clocks, strict=False):
-            clock.outer(UNTIMED)
-            one.end(clock)
+        if around is not None:
+            around.end(clocks)
         return passes
 
     def whole(self, inputs: StepInput) -> Whole | None:
@@ -249,15 +242,16 @@ class ParallelVariant(VariantBase):
         if self.topology is not None:
             return None
         given, clock = self.split(inputs), WholeHostClock(self.network.device, self._sign)
-        around = self._around(inputs, given)
+        around = around_step(self.network, self.layout, self.exchange, inputs)
         self.exchange.meet()
         clock.begin()
         self._step(given, around, [clock])
         start, spans = clock.start_us - self.exchange.clock_offset_us, clock.spans()
-        beside = sum(us for name, us in spans if name not in NO_STAGE)
-        told = self.exchange.gather([(start, start + sum(us for _, us in spans), beside)])
-        span_us = max(end for _, end, _ in told) - min(begin for begin, _, _ in told)
-        return Whole(span_us, np.array([outer for _, _, outer in told]))
+        told = self.exchange.gather([(start, [us for _, us in spans])])
+        starts_us, spans_us = np.array([start for start, _ in told]), np.array([own for _, own in told])
+        beside = measured([name for name, _ in spans], starts_us, spans_us, self.layout.group_of_rank())
+        around_us = np.sum(list(beside.stages_us.values()), axis=0) + np.zeros(len(told))
+        return Whole(float((starts_us + spans_us.sum(axis=1)).max() - starts_us.min()), around_us)
 
     def _report(self, place: int, given: RankInput, passes: list[LayerPass]) -> RankReport:
         clock, num_ranks = self._clocks[place], self.layout.num_ranks
@@ -269,7 +263,7 @@ class ParallelVariant(VariantBase):
             spans_us=clock.spans(),
             rows=np.stack([one.sent[place].view(num_ranks, -1).sum(dim=1).cpu().numpy() for one in passes]),
             computed=sum(layer[place].computed_rows(one.received[place]) for layer, one in parts),
-            work=self._work(len(given.hidden), [one.received[place].sum(dim=0).cpu().numpy() for one in passes]),
+            work=self._work(given.token_ids.numel(), [one.received[place].sum(dim=0).cpu().numpy() for one in passes]),
             outcome=tally(routed, given.scores, given.token_ids, self.network.model.experts, self.own_router),
         )
 
@@ -283,12 +277,18 @@ class ParallelVariant(VariantBase):
                     total[stage] = total.get(stage, Work()) + own
         return total
 
-    def _timeline(self, reports: list[RankReport], rows: np.ndarray) -> Timeline:
+    def _timeline(self, reports: list[RankReport], rows: np.ndarray, traffic: GroupTraffic | None) -> Timeline:
         names = [name for name, _ in reports[0].spans_us]
         spans_us = np.array([[us for _, us in report.spans_us] for report in reports])
+        groups = self.layout.group_of_rank()
         if self.topology is None:
-            return measured(names, np.array([report.start_us for report in reports]), spans_us)
-        return modelled(names, spans_us, transfers_us(self.topology, self.layout, rows * self.row_bytes))
+            return measured(names, np.array([report.start_us for report in reports]), spans_us, groups)
+        transfers = transfers_us(self.topology, self.layout, rows * self.row_bytes)
+        if traffic is not None:
+            for leaf in filter(in_group, names):
+                again = transfers.setdefault(leaf, [])
+                again.append(again[0] if again else traffic.times_us(self.topology, leaf))
+        return modelled(names, spans_us, transfers, groups)
 
     def check(self) -> Check:
         """The first layer against the float64 reference of each rank's own tokens."""
@@ -297,14 +297,11 @@ class ParallelVariant(VariantBase):
 
 def rows_of_ranks(layout: Layout, step: StepLayout) -> list[np.ndarray]:
     """The rows [T_r] of ``step`` that belong to each rank."""
-    requests = np.array([segment.request for segment in step.segments], np.int64)
-    lengths = np.array([segment.length for segment in step.segments], np.int64)
-    return layout.rows_of_ranks(requests, lengths)
+    return layout.rows_of_ranks(*step.requests)
 
 
-def transfers_us(topology: Topology, layout: Layout, sent: np.ndarray) -> list[np.ndarray]:
-    """Times [R] of the exchanges of a step, dispatch and combine of layer after layer, for ``sent`` [L, R, R] bytes."""
+def transfers_us(topology: Topology, layout: Layout, sent: np.ndarray) -> dict[str, list[np.ndarray]]:
+    """Times [R] of the exchanges of each layer by their name, for ``sent`` [L, R, R] bytes."""
     nodes = layout.node_of_rank()
-    dispatch = topology.exchange_us(sent, nodes, "dispatch")
-    combine = topology.exchange_us(sent.swapaxes(1, 2), nodes, "combine")
-    return [way[layer] for layer in range(len(sent)) for way in (dispatch, combine)]
+    ways = topology.exchange_us(sent, nodes, "dispatch"), topology.exchange_us(sent.swapaxes(1, 2), nodes, "combine")
+    return {name: list(times) for name, times in zip(EXCHANGES, ways, strict=True)}

@@ -6,7 +6,7 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench_worker import host
 from bench_worker.errors import SpecError, Unavailable
-from bench_worker.parallel.trail import Trail
+from bench_worker.parallel.trail import Pace, Trail
 
 __all__ = [
     "SIGNS",
@@ -52,11 +52,14 @@ class Alone:
     def agree(self, told: bool) -> bool:
         return told
 
-    def phase(self, text: str) -> None:
+    def phase(self, text: str, pace: Pace = Pace.STEPS) -> None:
         pass
 
     def sign(self, what: str = "") -> None:
         pass
+
+    def members(self, tp: int) -> Sequence[int]:
+        return range(tp)
 
 
 @dataclass
@@ -70,15 +73,19 @@ class World:
     def is_first(self) -> bool:
         return self.place.rank == 0
 
-    def phase(self, text: str) -> None:
-        """What this rank does now: a step, or a part of preparing."""
+    def phase(self, text: str, pace: Pace = Pace.STEPS) -> None:
+        """What this rank does now: a step, or other work, which takes as long as it takes."""
         if self.trail is not None:
-            self.trail.phase(text)
+            self.trail.phase(text, pace)
 
     def sign(self, what: str = "") -> None:
         """This rank has come so far in it."""
         if self.trail is not None:
             self.trail.sign(what)
+
+    def members(self, tp: int) -> Sequence[int]:
+        """The members of a tensor-parallel group of ``tp`` ranks that this process is."""
+        return (self.place.rank % tp,)
 
     def agree(self, told: bool) -> bool:
         """Whether any rank says so. All ranks call this, in the same order of calls."""

@@ -241,6 +241,23 @@ def test_a_measurement_with_attention_holds_caches_embedding_and_head():
     assert f.buffers_bytes - alone.buffers_bytes == 8 * 151_936 * 2  # logits
 
 
+@pytest.mark.parametrize("mode", ["virtual", "distributed"])
+def test_a_measurement_divides_attention_among_the_ranks_of_a_group(mode):
+    """Query heads 32, key-value heads 4: a member of eight has 4 and 1 of them, so two of them hold each of the latter.
+    In one process every member's part is held once, whatever the groups; eight processes hold one part each."""
+
+    def fitted(tp, dp):
+        several = spec(parallel=layout(tp=tp, dp=dp) | {"mode": mode})
+        return fit_measurement(several, H200, tokens_per_sequence=3000)
+
+    whole, f = fit_measurement(spec(), H200, tokens_per_sequence=3000), fitted(tp=8, dp=1)
+    assert f.parts["attention"] == 8 * (2048 * (4 + 2 * 1) * 128 + 4 * 128 * 2048 + 2 * 128) * 2
+    assert f.kv_bytes == 2 * whole.kv_bytes
+    two = fitted(tp=2, dp=2)
+    each = (2048 * (16 + 2 * 2) * 128 + 16 * 128 * 2048 + 2 * 128) * 2
+    assert two.parts["attention"] == (2 if mode == "virtual" else 4) * each
+
+
 def test_a_measurement_holds_one_attention_of_each_kind_and_one_dense_ffn():
     oss = fit_measurement(spec("gpt-oss-20b", layers=3), H200, tokens_per_sequence=3000)
     assert oss.parts["attention"] == 3 * 2 * models.load("gpt-oss-20b").attention_parameters("full") * 2

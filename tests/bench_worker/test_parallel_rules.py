@@ -46,7 +46,11 @@ def test_several_ranks_with_any_placement_have_no_problem(mode, placement):
         ({"topology": "nowhere/mine.toml"}, "parallel.topology: 'nowhere/mine.toml' is a file path; file paths are for "
                                             "the command line only"),
         ({"kernels": {"attention": True}, "layout": {"tp": 2, "dp": 2}},
-         "kernels.attention: True has no use with tp 2: it is not divided here; set it to false"),
+         "kernels.attention: True has no use with tp 2: olmoe-1b-7b norms queries over all heads together, which is "
+         "not divided here; set it to false, or tp to 1"),
+        ({"kernels": {"attention": True}, "layout": {"tp": 64, "dp": 1}},
+         "parallel.layout.tp: 64 does not divide the 16 query heads of olmoe-1b-7b; with attention it is one of 1, 2, "
+         "4, 8, 16"),
         ({"kernels": {"attention": True}, "count_only": True},
          "kernels.attention: True has no use with count_only, which times no compute; set it to false"),
         ({"kernels": {"experts": "auto"}}, "kernels.experts: 'auto' runs on one rank only; name one of deepspeed, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from bench_worker.planning import (
     recordings_of,
     refuse_what_does_not_fit,
 )
+from bench_worker.rotation import whole_rotations
 from bench_worker.spec import Experiment, Library, PlannedRun
+from bench_worker.stats import MIN_SAMPLES
 from bench_worker.workload.recordings import from_counts, write_recording
 
 
@@ -28,6 +31,18 @@ def conditions(**changes: Any) -> list[Condition]:
         "base": {"model": "olmoe-1b-7b", "workload": {"requests": 2, "prompt_tokens": 16}},
     } | changes
     return [plan_condition(Experiment.model_validate(document).runs(), {}, allow_paths=False)]
+
+
+def test_every_corner_of_the_seven_strategies_has_enough_steps_for_an_answer() -> None:
+    """And most of them decode: where half of the steps read prompts, the median lies between the two."""
+    sample = Path(__file__).parents[2] / "samples" / "seven-strategies.json"
+    experiment = Experiment.model_validate_json(sample.read_bytes())
+    assert len(experiment.variants()) == 7
+    for _, runs in groupby(experiment.runs(), key=lambda run: run.condition):
+        batches = plan_condition(list(runs), {}, allow_paths=False).batches
+        kept = whole_rotations(range(len(batches)), 7).sum()
+        assert kept >= 2 * MIN_SAMPLES
+        assert sum(batch.prefill_tokens > 0 for batch in batches) < kept / 8
 
 
 def needs_bytes(condition: Condition, place: int = 0) -> int:

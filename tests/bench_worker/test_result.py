@@ -28,7 +28,9 @@ def test_a_file_has_the_parts_of_schema_1():
         "index", "prefill_tokens", "decode_tokens", "step_us", "layer_us", "assignments", "dropped", "ranks",
         "start_us"
     }  # fmt: skip
-    assert set(run["steps"]["ranks"][0]) == {"rank", "assignments", "rows", "stages_us", "idle_us", "bytes"}
+    assert set(run["steps"]["ranks"][0]) == {
+        "rank", "assignments", "rows", "stages_us", "idle_us", "bytes", "group_bytes"
+    }  # fmt: skip
 
 
 def test_the_experiment_in_a_result_can_be_run_again():

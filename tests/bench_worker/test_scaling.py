@@ -13,6 +13,17 @@ def test_sliding_and_full_attention_count_their_own_layers():
     assert counts == {"attention.full": 12, "attention.sliding": 12, "experts": 24}
 
 
+def test_collectives_of_a_group_count_with_the_layers_that_make_them():
+    model = models.presets()["deepseek-v3"]
+    leaves = [
+        "attention.heads", "attention.all_reduce", "attention.all_gather", "other.embedding.all_reduce",
+        "other.dense_ffn.all_reduce",
+    ]  # fmt: skip
+    assert list(scale(model, 1, leaves).counts.values()) == [61, 61, 58, 1, 3]
+    sliding = scale(models.presets()["gpt-oss-20b"], 1, ["attention.sliding.all_reduce", "attention.all_gather"]).counts
+    assert list(sliding.values()) == [12, 24]
+
+
 def test_dense_layers_count_once_each_and_moe_layers_without_them():
     model = models.presets()["deepseek-v3"]
     counts = scale(model, 1, ["attention", "experts.routed", "other.dense_ffn", "other.embedding"]).counts

@@ -1,3 +1,5 @@
+from statistics import mean, median
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -5,17 +7,21 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from bench_worker.findings import Comparison
+from bench_worker.rotation import turns
 from bench_worker.stats import (
     BETWEEN_RUNS,
+    BETWEEN_WINDOWS,
+    MIN_ROTATIONS,
     MIN_SAMPLES,
+    SIGNIFICANCE,
     compare_paired,
     compare_unpaired,
     distribution,
     geometric_mean,
     holm,
-    whole_rotations,
+    middle,
 )
-from tools.bench.stats import autocorrelated, simulated
+from tools.bench.stats import ORDER, WINDOW, autocorrelated, simulated
 
 
 def test_percentiles_interpolate_between_order_statistics():
@@ -77,14 +83,17 @@ def test_the_same_times_give_the_same_comparison():
 
 def test_a_change_below_the_least_effect_is_none_however_sure_it_is():
     base = np.full(500, 100.0)
-    assert compare_paired(base, base * 1.009).verdict == "no significant change"
-    assert compare_paired(base, base * 1.009, least_effect=0.005).verdict == "slower"
-    assert compare_paired(base, base * 1.011).verdict == "slower"
+    assert compare_paired(base, base * 1.013).verdict == "slower"
+    four = [compare_paired(base, base * factor) for factor in (1.011, 1.011, 1.011, 1.011)]
+    assert geometric_mean(four).verdict == "slower"
+    less = geometric_mean([compare_paired(base, base * 1.009)] * 8)
+    assert (less.verdict, less.p_value < SIGNIFICANCE) == ("no significant change", True)
 
 
-def test_times_without_any_noise_have_an_interval_of_one_point():
+def test_times_without_any_noise_are_as_sure_as_windows_are_alike():
+    """2 · exp(± 1.96 · 0.004)."""
     comparison = compare_paired([10.0] * 30, [20.0] * 30)
-    assert comparison.ci95 == pytest.approx((2.0, 2.0))
+    assert comparison.ci95 == pytest.approx((1.98438, 2.01574), abs=1e-5)
     assert comparison.p_value == 0
     assert compare_paired([10.0] * 30, [10.0] * 30).p_value == 1
 
@@ -119,13 +128,98 @@ def test_it_refuses_times_that_make_no_pairs(base, contender, message):
 @given(
     times=arrays(float, st.integers(20, 60), elements=st.floats(1e-3, 1e9)),
     factor=st.floats(0.01, 100),
-    seed=st.integers(0, 9),
 )
-def test_any_times_against_a_multiple_of_themselves_give_that_ratio(times, factor, seed):
-    comparison = compare_paired(times, times * factor, seed=seed)
+def test_any_times_against_a_multiple_of_themselves_give_that_ratio(times, factor):
+    comparison = compare_paired(times, times * factor)
     assert comparison.ratio == pytest.approx(factor)
     low, high = comparison.ci95
     assert low <= comparison.ratio <= high
+
+
+def by_turn(values, turn):
+    """The mean of the turns' medians, one by one."""
+    return mean(median(v for v, t in zip(values, turn, strict=True) if t == which) for which in set(turn))
+
+
+@st.composite
+def rotations(draw):
+    """Log ratios of whole rotations, enough for a median of each turn, and the turns."""
+    variants, count = draw(st.integers(2, 5)), draw(st.integers(MIN_ROTATIONS, 25))
+    first = draw(st.integers(0, 100)) * variants
+    turn = turns(np.arange(first, first + variants * count), variants)
+    return draw(arrays(float, turn.size, elements=st.floats(-2, 2))), turn
+
+
+@settings(deadline=None, max_examples=40)
+@given(rotations())
+def test_every_turn_has_a_median_of_its_own_and_their_mean_is_the_ratio(case):
+    ratios, turn = case
+    assert middle(ratios, turn) == pytest.approx(by_turn(ratios.tolist(), turn.tolist()))
+    comparison = compare_paired(np.ones(ratios.size), np.exp(ratios), turn)
+    assert np.log(comparison.ratio) == pytest.approx(middle(ratios, turn), abs=1e-9)
+    assert comparison.samples == ratios.size
+
+
+@settings(deadline=None, max_examples=40)
+@given(rotations())
+def test_exchanging_the_sides_of_turns_turns_the_ratio_over(case):
+    ratios, turn = case
+    there, back = (compare_paired(np.ones(ratios.size), np.exp(sign * ratios), turn) for sign in (1, -1))
+    assert there.ratio == pytest.approx(1 / back.ratio)
+    assert there.standard_error == pytest.approx(back.standard_error)
+    assert there.p_value == pytest.approx(back.p_value)
+
+
+@settings(deadline=None, max_examples=40)
+@given(rotations(), st.lists(st.floats(-1, 1), min_size=5, max_size=5), st.floats(-1, 1))
+def test_what_a_turn_gains_changes_nothing_and_a_constant_factor_is_found_again(case, gains, log_factor):
+    """``gains`` sum to 0 over a rotation, as those do of whoever runs first."""
+    ratios, turn = case
+    gain = np.array(gains)[: turn.max() + 1]
+    changed = ratios + (gain - gain.mean())[turn] + log_factor
+    plain, moved = (compare_paired(np.ones(ratios.size), np.exp(values), turn) for values in (ratios, changed))
+    assert moved.ratio == pytest.approx(plain.ratio * np.exp(log_factor))
+    assert moved.standard_error == pytest.approx(plain.standard_error, rel=1e-6, abs=1e-9)
+
+
+def test_two_heaps_make_the_median_of_all_uncertain_and_that_of_each_sure():
+    """Whoever runs second gains 4%, in steps that differ by 1%."""
+    turn = turns(np.arange(200), 2)
+    ratios = np.random.default_rng(3).normal(0, 0.01, 200) + np.where(turn, 0.04, -0.04)
+    with_turns, without = (compare_paired(np.ones(200), np.exp(ratios), own) for own in (turn, None))
+    assert own_error(without) > 4 * own_error(with_turns)
+    assert own_error(with_turns) == pytest.approx(0.01 * np.sqrt(np.pi / 400), rel=0.25)
+
+
+def test_turns_of_few_rotations_are_taken_together():
+    """Seven variants, of which two are compared: at nine rotations a turn has nine steps."""
+    base, contender = noisy(70, 1), noisy(70, 2)
+    turn, few = turns(np.arange(70), 7), 7 * (MIN_ROTATIONS - 1)
+    assert compare_paired(base[:few], contender[:few], turn[:few]) == compare_paired(base[:few], contender[:few])
+    logs = np.log(contender / base)
+    assert compare_paired(base, contender, turn).ratio == pytest.approx(np.exp(by_turn(logs.tolist(), turn.tolist())))
+
+
+def test_two_that_took_turns_alone_have_enough_rotations_with_enough_samples():
+    assert MIN_SAMPLES // 2 >= MIN_ROTATIONS
+
+
+@pytest.mark.parametrize(
+    ("turn", "message"),
+    [
+        ([0, 1] * 9, "turn has 18 entries for 20 pairs; there must be one for each"),
+        ([0, 1] * 9 + [0, 0], "turn is not of whole rotations; in each, every variant must run first once"),
+        ([0, 1, 2] * 6 + [0, 1], "turn is not of whole rotations; in each, every variant must run first once"),
+    ],
+)
+def test_it_refuses_turns_that_are_no_whole_rotations(turn, message):
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        compare_paired(np.ones(20), np.ones(20), turn)
+
+
+def own_error(comparison):
+    """What the steps alone tell."""
+    return np.sqrt(comparison.standard_error**2 - BETWEEN_WINDOWS**2)
 
 
 def test_the_standard_error_of_independent_values_is_that_of_a_median():
@@ -133,7 +227,7 @@ def test_the_standard_error_of_independent_values_is_that_of_a_median():
     errors = []
     for seed in range(20):
         noise = np.random.default_rng(seed).normal(0, 0.03, 400)
-        errors.append(compare_paired(np.ones(400), np.exp(noise)).standard_error)
+        errors.append(own_error(compare_paired(np.ones(400), np.exp(noise))))
     assert np.mean(errors) == pytest.approx(0.03 * np.sqrt(np.pi / 800), rel=0.15)
 
 
@@ -141,52 +235,38 @@ def test_steps_that_are_alike_are_less_sure():
     independent = autocorrelated(400, 0.0, np.random.default_rng(1))
     alike = autocorrelated(400, 0.8, np.random.default_rng(1))
     ours, theirs = (compare_paired(np.ones(400), np.exp(0.03 * noise)) for noise in (independent, alike))
-    assert theirs.standard_error > 2 * ours.standard_error
+    assert own_error(theirs) > 2 * own_error(ours)
     assert theirs.degrees < ours.degrees / 4
 
 
+def test_longer_measurement_does_not_help_against_what_a_window_differs_by():
+    many = np.exp(np.random.default_rng(1).normal(0, 0.01, 20_000))
+    assert compare_paired(np.ones(20_000), many).standard_error == pytest.approx(BETWEEN_WINDOWS, rel=0.01)
+
+
+@pytest.mark.parametrize(("order", "window"), [(0.0, 0.0), (ORDER, WINDOW)])
 @pytest.mark.parametrize("autocorrelation", [0.0, 0.3, 0.6])
-def test_intervals_hold_the_true_ratio_and_equal_variants_are_rarely_told_apart(autocorrelation):
+def test_intervals_hold_the_true_ratio_and_equal_variants_are_rarely_told_apart(autocorrelation, order, window):
     """`make bench ARGS=stats` does the same with 2,000 cases."""
-    seen = simulated(autocorrelation, steps=120, cases=200)
+    seen = simulated(autocorrelation, order, window, steps=120, cases=200)
     assert seen.coverage >= (0.92 if autocorrelation <= 0.3 else 0.88) - 0.04  # two standard errors of 200 cases
     assert seen.false <= 0.01
 
 
-def test_a_whole_rotation_has_every_variant_first_once():
-    """Two passes of seven steps with three variants: six of each."""
-    index = [0, 1, 2, 3, 4, 5, 6, 0, 1, 2, 3, 4, 5, 6]
-    assert whole_rotations(index, 3).tolist() == ([True] * 6 + [False]) * 2
-
-
-@pytest.mark.parametrize(("index", "kept"), [([], 0), ([0, 1], 0), ([0, 1, 2], 3), ([0, 0, 0], 0), ([0, 1, 2, 3], 3)])
-def test_steps_that_complete_no_rotation_are_left_out(index, kept):
-    assert whole_rotations(index, 3).sum() == kept
-
-
-def test_every_step_of_a_single_variant_is_a_rotation():
-    assert whole_rotations([0, 1, 2, 0], 1).all()
-
-
 def test_runs_at_different_times_are_less_sure_and_say_so():
     base, contender = noisy(200, 1), 1.05 * noisy(200, 2)
-    apart, beside = compare_unpaired(base, contender, matched=True), compare_paired(base, contender)
+    apart, beside = compare_unpaired(base, contender), compare_paired(base, contender)
     assert apart.ratio == beside.ratio
     assert not apart.paired
-    assert apart.standard_error == pytest.approx(np.sqrt(beside.standard_error**2 + 2 * BETWEEN_RUNS**2))
+    assert apart.standard_error == pytest.approx(
+        np.sqrt(beside.standard_error**2 - BETWEEN_WINDOWS**2 + 2 * BETWEEN_RUNS**2)
+    )
     assert (beside.verdict, apart.verdict) == ("slower", "no significant change")
     assert compare_unpaired(base, 1.2 * contender).verdict == "slower"
 
 
-def test_unpaired_times_may_differ_in_number():
-    comparison = compare_unpaired([10.0] * 40, [20.0] * 25)
-    assert comparison.ratio == pytest.approx(2)
-    assert comparison.samples == 25
-    assert compare_unpaired([10.0] * 40, [20.0] * 19).verdict == "not enough samples"
-
-
-def test_few_matched_steps_at_different_times_are_not_enough():
-    comparison = compare_unpaired([1.0] * 5, [2.0] * 5, matched=True)
+def test_few_steps_at_different_times_are_not_enough():
+    comparison = compare_unpaired([1.0] * 5, [2.0] * 5)
     assert (comparison.verdict, comparison.paired, comparison.ci95) == ("not enough samples", False, None)
 
 

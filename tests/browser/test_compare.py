@@ -92,6 +92,20 @@ def test_seven_strategies_are_read_without_scrolling(
     assert complaints == []
 
 
+def test_the_ticks_of_a_percentage_axis_are_told_apart(
+    signed_in_page: Page, live_server: Any, member: Any, complaints: list[str]
+) -> None:
+    """Steps that differ by 29 to 34%, so that ticks lie half a percent apart."""
+    page = signed_in_page
+    page.goto(live_server.url + comparing(rows.done(member, num_steps=60)))
+    ticks = page.locator("canvas[data-chart=differences]").evaluate(
+        "canvas => Chart.getChart(canvas).scales.y.ticks.map(({ label }) => label)"
+    )
+    assert len(ticks) > 2
+    assert len(set(ticks)) == len(ticks)
+    assert complaints == []
+
+
 def test_advice_is_queued_with_one_click(
     signed_in_page: Page, live_server: Any, member: Any, complaints: list[str]
 ) -> None:

@@ -45,7 +45,8 @@ LISTS = {
 }
 FORMS = {"new": "/experiments/new/", "new as JSON": "/experiments/new/?as=json", "new schedule": "/schedules/new/"}
 OTHERS = {"password": "/password/", "not found": "/nowhere/", "used link": "/sign-in/x/"}
-SCREENS = [(width, scheme) for width in (1280, 390) for scheme in ("light", "dark")]
+#: The colours in which a page is loaded at each width, and those that it then switches to.
+SCREENS: dict[int, tuple[Any, Any]] = {1280: ("light", "dark"), 390: ("dark", "light")}
 
 WATCH_SHIFTS = """
 window.shifts = [];
@@ -59,8 +60,9 @@ DRAWN = """async () => {
   const frame = () => new Promise(requestAnimationFrame);
   do { await frame(); await frame(); } while (document.querySelector(".htmx-request"));
 }"""
-RUN_AXE = """async () => {
-  const { violations } = await axe.run(document, { resultTypes: ["violations"] });
+#: All rules, or the one that is named.
+RUN_AXE = """async (rule) => {
+  const { violations } = await axe.run(document, { resultTypes: ["violations"], ...(rule && { runOnly: [rule] }) });
   const words = (id) => ({ html, any }) => `${id}: ${html.slice(0, 120)} ${any[0]?.message ?? ""}`;
   return violations.flatMap(({ id, nodes }) => nodes.map(words(id)));
 }"""
@@ -83,23 +85,38 @@ class Visit:
             lambda asked: None if asked.url.startswith((server, "data:")) else self.complaints.append(asked.url),
         )
 
-    def problems(self, address: str, width: int, scheme: Any) -> Iterator[str]:
+    def problems(self, address: str, width: int) -> Iterator[str]:
+        """What is wrong with the page in the colours that it is loaded in, then in those that it switches to.
+
+        The second time only what colours can change is looked at.
+        """
+        loaded, switched = SCREENS[width]
         self.complaints.clear()
         self.page.set_viewport_size({"width": width, "height": 800})
-        self.page.emulate_media(color_scheme=scheme)
+        self.page.emulate_media(color_scheme=loaded, reduced_motion="no-preference")
         response = self.page.goto(self.server + address, wait_until="load")
         assert response is not None
         self.page.evaluate(DRAWN)
-        if response.status < 400:  # the browser itself reports the others
-            yield from self.complaints
-        scrolls = self.page.evaluate("document.documentElement.scrollWidth")
-        if scrolls > width:
-            yield f"{scrolls} px wide"
         yield from (f"moved: {shift}" for shift in self.page.evaluate("window.shifts"))
         if self.page.locator("h1").count() != 1:
             yield "has not one h1"
-        self.page.evaluate(self.axe)  # as the policy lets no foreign script in, it comes by the debugger
-        yield from self.page.evaluate(RUN_AXE)
+        if response.status >= 400:
+            self.complaints.clear()  # the browser itself reports these
+        yield from self._seen(width, loaded)
+        self.complaints.clear()  # axe asks for the style sheets again
+        # pages honour the wish for less motion, so no colour is between two others when its contrast is read
+        self.page.emulate_media(color_scheme=switched, reduced_motion="reduce")
+        self.page.evaluate(DRAWN)
+        yield from self._seen(width, switched, "color-contrast")
+
+    def _seen(self, width: int, scheme: str, rule: str | None = None) -> Iterator[str]:
+        scrolls = self.page.evaluate("document.documentElement.scrollWidth")
+        if scrolls > width:
+            yield f"{scheme}: {scrolls} px wide"
+        yield from (f"{scheme}: {complaint}" for complaint in self.complaints)
+        if rule is None:
+            self.page.evaluate(self.axe)  # as the policy lets no foreign script in, it comes by the debugger
+        yield from (f"{scheme}: {violation}" for violation in self.page.evaluate(RUN_AXE, rule))
 
 
 @pytest.fixture
@@ -110,10 +127,10 @@ def visit(page: Page, live_server: Any, monkeypatch: pytest.MonkeyPatch) -> Visi
 
 def problems_at(visit: Visit, addresses: dict[str, str]) -> list[str]:
     return [
-        f"{name} at {width} px, {scheme}: {problem}"
+        f"{name} at {width} px: {problem}"
         for name, address in addresses.items()
-        for width, scheme in SCREENS
-        for problem in visit.problems(address, width, scheme)
+        for width in SCREENS
+        for problem in visit.problems(address, width)
     ]
 
 
@@ -151,8 +168,21 @@ def test_the_pages_of_administrators_are_in_order(
 
 def test_what_is_out_of_order_is_noticed(visit: Visit) -> None:
     """The watch itself: a heading that is pushed down, and one that can hardly be read."""
-    assert list(visit.problems("/sign-in/", 1280, "light")) == []
-    visit.page.evaluate("document.querySelector('h1').style.color = '#aaa'")
+    assert list(visit.problems("/sign-in/", 1280)) == []
+    visit.page.evaluate("document.querySelector('h1').style.color = '#444'")
     assert any(problem.startswith("color-contrast: <h1") for problem in visit.page.evaluate(RUN_AXE))
     visit.page.evaluate("document.body.prepend(Object.assign(document.createElement('p'), { textContent: 'late' }))")
     assert wait_until(lambda: visit.page.evaluate("window.shifts.length") > 0)
+
+
+@pytest.mark.parametrize(("width", "scheme", "colour"), [(1280, "dark", "#444"), (390, "light", "#bbb")])
+def test_a_colour_is_noticed_that_comes_with_the_switch_and_slowly(
+    visit: Visit, width: int, scheme: str, colour: str
+) -> None:
+    """In the colours that a page is loaded in the heading can be read."""
+    style = f"@media (prefers-color-scheme: {scheme}) {{ h1 {{ color: {colour} }} }} h1 {{ transition: color 60s }}"
+    visit.page.add_init_script(
+        f"const late = new CSSStyleSheet(); late.replaceSync('{style}'); document.adoptedStyleSheets = [late];"
+    )
+    [problem] = visit.problems("/sign-in/", width)
+    assert problem.startswith(f"{scheme}: color-contrast: <h1")

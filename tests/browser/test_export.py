@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
+from tests.browser.folds import unfold
 from tests.webapp.experiments.rows import done
 from webapp.experiments import queue
 
@@ -33,6 +34,7 @@ def test_a_table_and_a_trace_come_down(
         assert {each["variant"] for each in csv.DictReader(file)} == {"gate_up", "none"}
     page.keyboard.press("Escape")
 
+    unfold(page, "One run")
     page.get_by_label("Steps for Perfetto").fill("1,3-4")
     with page.expect_download() as download:
         page.get_by_role("button", name="Download trace").click()

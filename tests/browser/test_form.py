@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from bench_worker.strategies import STRATEGIES
+from tests.browser.folds import unfold
 from webapp.experiments import fields, queue
 from webapp.experiments.models import Experiment
 
@@ -42,6 +43,7 @@ def shown(page: Page) -> set[str]:
 
 
 def test_a_strategy_shows_only_its_own_parameters(form: Page) -> None:
+    unfold(form, "More on kernels and routing")
     for name, strategy in STRATEGIES.items():
         form.get_by_label("Routing strategy").select_option(name)
         assert shown(form) == set(strategy.parameters)
@@ -50,6 +52,7 @@ def test_a_strategy_shows_only_its_own_parameters(form: Page) -> None:
 
 
 def test_arrivals_show_only_their_own_field(form: Page) -> None:
+    unfold(form, "Arrivals, KV cache and latency limits")
     rate, speedup = form.get_by_label("Requests a second"), form.get_by_label("Speed-up")
     for arrivals, seen in (("closed", (False, False)), ("poisson", (True, False)), ("trace", (False, True))):
         form.get_by_label("Arrivals").select_option(arrivals)
@@ -57,6 +60,8 @@ def test_arrivals_show_only_their_own_field(form: Page) -> None:
 
 
 def test_limits_need_the_latencies_of_requests(form: Page) -> None:
+    unfold(form, "More on kernels and routing")
+    unfold(form, "Arrivals, KV cache and latency limits")
     expect(form.get_by_label("TTFT limit, ms")).to_be_visible()
     form.get_by_label("Attention too").select_option("false")
     expect(form.get_by_label("TTFT limit, ms")).to_be_hidden()
@@ -76,12 +81,25 @@ def test_one_click_asks_for_all_strategies(form: Page) -> None:
 
 
 def test_what_is_wrong_is_seen_even_where_it_has_no_use(form: Page) -> None:
+    unfold(form, "More on kernels and routing")
     form.get_by_label("Capacity factor").fill("-1")
     form.get_by_label("What changes").select_option("routing.strategy")
     form.get_by_label("Its values").fill("hash, soft")
     form.get_by_role("button", name="Queue experiment").click()
     expect(form.get_by_text("-1 is not allowed; it must be above 0")).to_be_visible()
     expect(form.get_by_label("Capacity factor")).to_be_visible()
+
+
+def test_a_fold_is_open_where_one_of_its_fields_says_something_unusual(form: Page) -> None:
+    folds = form.locator("form#ask details")
+    expect(folds).to_have_count(3)
+    expect(form.locator("form#ask details[open]")).to_have_count(0)
+    unfold(form, "More on kernels and routing")
+    form.get_by_label("Capacity factor").fill("1.5")
+    form.get_by_role("button", name="Queue experiment").click()
+    form.get_by_role("button", name="Clone").click()
+    expect(form.locator("form#ask details[open] summary")).to_have_text(["More on kernels and routing"])
+    expect(form.get_by_label("Capacity factor")).to_have_value("1.5")
 
 
 def test_the_enter_key_queues(form: Page) -> None:
@@ -100,6 +118,7 @@ def test_the_drawing_of_the_ranks_follows_the_form(form: Page) -> None:
     expect(form.get_by_label("Network")).to_be_visible()
     form.get_by_label("Data-parallel groups").fill("4")
     form.get_by_label("Nodes").fill("2")
+    unfold(form, "More on kernels and routing")
     form.get_by_label("Attention too").select_option("false")
     if form.evaluate("typeof htmx") == "undefined":
         return  # without scripts it is drawn when the form comes back

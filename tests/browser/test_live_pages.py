@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.browser.folds import unfold
 from tests.webapp.experiments import make, rows
 from webapp.experiments import ingest, queue
 from webapp.experiments.models import Experiment, State
@@ -128,7 +129,8 @@ def test_the_routing_of_another_corner_is_one_click_away(site: Page, member: Any
     site.set_viewport_size({"width": width, "height": 800})
     site.goto(rows.done(member).get_absolute_url())
     expect(site.get_by_role("heading", name="How tokens were routed at 4×64")).to_be_visible()
-    site.get_by_label("Corners", exact=True).first.get_by_role("link", name="1×16").click()
+    unfold(site, "How tokens were routed")
+    site.locator("#routing").get_by_role("link", name="1×16").click()
     expect(site.get_by_role("heading", name="How tokens were routed at 1×16")).to_be_in_viewport()
     for picture in site.locator(".pictures svg").all():
         expect(picture).to_be_visible()

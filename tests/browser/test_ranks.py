@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.browser.folds import unfold
 from tests.webapp.experiments import rows
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -24,6 +25,7 @@ def test_one_click_leads_to_the_step_with_the_least_waiting(
 ) -> None:
     page = signed_in_page
     page.goto(live_server.url + rows.on_ranks(member, [0, 0, 1, 1]).get_absolute_url())
+    unfold(page, "Experts and ranks")
     expect(page.get_by_text("Measured compute, modelled network. Nodes of 8 H200")).to_be_visible()
     expect(page.get_by_role("img", name="Time of each rank in the step by stage")).to_be_visible()
     page.get_by_role("link", name="Least waiting: step 0").click()
@@ -41,6 +43,7 @@ def test_hundreds_of_ranks_fit_a_narrow_screen(
     page.set_viewport_size({"width": 390, "height": 800})
     row = rows.on_ranks(member, [rank // 8 for rank in range(128)], parallel={"redundant_experts": 64})
     page.goto(live_server.url + row.get_absolute_url())
+    unfold(page, "Experts and ranks")
     expect(page.get_by_text("And 8 more nodes alike.")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.get_by_text("The numbers of each rank").click()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.browser.folds import unfold
 from tests.webapp.experiments import rows
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -27,6 +28,7 @@ def test_a_run_is_seen_request_by_request_and_step_by_step(signed_in_page: Page,
     page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.goto(live_server.url + rows.done(member).get_absolute_url())
+    unfold(page, "One run")
     page.get_by_role("link", name="Every request over time").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("gate_up at 1×16")
     expect(page.get_by_role("img", name="Requests from arrival to last token")).to_be_visible()

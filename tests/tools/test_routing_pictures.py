@@ -21,7 +21,7 @@ def result(tmp_path: Path) -> Path:
     """A result of all strategies at the two corners that are read."""
     asked = make.experiment(
         vary={"field": "routing.strategy", "values": list(STRATEGIES)},
-        conditions=[{"concurrency": 16, "prompt_tokens": tokens} for tokens in (128, 2048)],
+        conditions=[{"concurrency": 4, "prompt_tokens": tokens} for tokens in (128, 2048)],
     )
     measured = make.result(asked)
     measured.environment |= {"versions": {"torch": "2.13.0"}, "state": {"load_average": [1.96, 0, 0]}}

@@ -94,6 +94,13 @@ def test_labels_that_are_none_are_refused(settings):
     assert message.msg.startswith("MOESCOPE_LABELS: 'image' is no key=value")
 
 
+def test_steps_are_kept_for_a_number_of_days(settings):
+    assert checks.steps_are_kept_for_days(None) == []
+    settings.MOESCOPE_KEEP_STEPS_DAYS = -1
+    (message,) = checks.steps_are_kept_for_days(None)
+    assert (message.id, message.msg) == ("moescope.E011", "MOESCOPE_KEEP_STEPS_DAYS can't be -1.")
+
+
 def test_alerts_that_can_never_be_sent_are_refused_at_the_start(settings):
     assert checks.alerts_can_be_sent(None) == []
     settings.MOESCOPE_ALERT_HOSTS = ["hooks.example.org", "10.0.0.1"]

@@ -22,6 +22,7 @@ from bench_worker.planning import network_key
 from bench_worker.spec import Experiment, Library
 from bench_worker.step_input import StepSource
 from bench_worker.step_layout import one_request, one_token_each
+from tools.bench.two_hosts import sent_bytes
 
 TOKENS, WARM_UP = 256, 3
 
@@ -47,9 +48,9 @@ def main(config: Path, address: str, interface: str, rank: int, steps: int, both
     for step in inputs[:WARM_UP]:
         variant.run(step)
     real.meet()
-    before, done = _sent(interface), [variant.run(step) for step in inputs[WARM_UP:]]
+    before, done = sent_bytes(interface), [variant.run(step) for step in inputs[WARM_UP:]]
     real.meet()
-    on_the_wire = _sent(interface) - before
+    on_the_wire = sent_bytes(interface) - before
     nodes = variant.layout.node_of_rank()
     counted = [bytes_by_domain(one.rows[0] * variant.row_bytes, nodes)["inter_node"][rank] for one in done]
     stages = {
@@ -62,10 +63,6 @@ def main(config: Path, address: str, interface: str, rank: int, steps: int, both
         "busiest_way_bytes": busiest,
     }))  # fmt: skip
     dist.destroy_process_group()
-
-
-def _sent(interface: str) -> int:
-    return int(Path(f"/sys/class/net/{interface}/statistics/tx_bytes").read_text())
 
 
 if __name__ == "__main__":

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import statistics
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tools.bench.two_hosts import Host, limit, two_hosts, why_not
+from tools.bench.host_exchange import KINDS, ROUNDS, ROWS_BYTES
+from tools.bench.two_hosts import Host, limit, ranks_say, two_hosts, why_not
 
 RATE_MBIT, STEPS = 200, 12
 WAYS = {
@@ -38,11 +38,31 @@ def section() -> None:
         limit(hosts, f"{RATE_MBIT}mbit")
         for ways, own in found.items():
             own.append(measured(hosts, STEPS, ways))
+        exchanges = {
+            (kind, ways): ranks_say(hosts, "tools.bench.host_exchange", kind, ways) for kind in KINDS for ways in WAYS
+        }
     for ways, (open_wire, slow) in found.items():
         print(f"\n{WAYS[ways]}")
         print(f"{'rank':>6}{'stage':>18}{'open':>10}{'limited':>10}{'grew by':>10}{'predicted':>11}{'ratio':>8}")
         for rank, (before, after) in enumerate(zip(open_wire, slow, strict=True)):
             _print(rank, before, after)
+    _print_exchanges(exchanges)
+
+
+def _print_exchanges(exchanges: dict[tuple[str, str], list[Any]]) -> None:
+    """With whose all-to-all, when the rows of each rank were on the wire and its exchange ended."""
+    print(f"\nOne exchange of {ROWS_BYTES:,} bytes a way, ms since rank 1 came, which is the last; ", end="")
+    print(f"{ROWS_BYTES * 8 / RATE_MBIT / 1e3:.1f} ms by bytes over rate; medians of {ROUNDS}")
+    print(f"{'all-to-all':>12}{'ways':>6}{'rank':>6}{'rows leave from':>17}{'to':>8}{'ends':>8}")
+    for (kind, ways), (first, last) in exchanges.items():
+        for rank, rounds in enumerate((first, last)):
+            own = [
+                [ms - late["came_ms"] for ms in (*one["on_wire_ms"], one["ended_ms"])]
+                for one, late in zip(rounds, last, strict=True)
+            ]
+            begin, end, ended = (statistics.median(column) for column in zip(*own, strict=True))
+            leave = f"{begin:>17.1f}{end:>8.1f}" if ways == "both" or rank == 0 else f"{'none':>17}{'':>8}"
+            print(f"{kind:>12}{ways:>6}{rank:>6}{leave}{ended:>8.1f}")
 
 
 def _print(rank: int, before: dict[str, Any], after: dict[str, Any]) -> None:
@@ -60,18 +80,4 @@ def measured(hosts: Sequence[Host], steps: int, ways: str) -> list[dict[str, Any
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "rows.json"
         config.write_text(json.dumps(CONFIG))
-        started = [
-            host.start(
-                [sys.executable, "-m", "tools.bench.host_rank", str(config), f"tcp://{hosts[0].address}:29511",
-                 host.interface, str(rank), str(steps), ways],
-                stdout=subprocess.PIPE,
-            )
-            for rank, host in enumerate(hosts)
-        ]  # fmt: skip
-        try:
-            said = [one.communicate(timeout=300)[0] for one in started]
-        finally:
-            for one in started:
-                one.kill()
-                one.wait()
-    return [json.loads(text) for text in said]
+        return ranks_say(hosts, "tools.bench.host_rank", str(config), str(steps), ways)

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 
 from bench_worker import environment, models
-from bench_worker.bench import order
 from bench_worker.comparison import compare_times
 from bench_worker.findings import Comparison
 from bench_worker.network import Network
 from bench_worker.planning import network_key
+from bench_worker.rotation import order, turns
 from bench_worker.scaling import LAYER, with_stages
 from bench_worker.spec import Experiment
 from bench_worker.stages import Clock, StageClock
@@ -70,6 +70,11 @@ class Pair:
                 read[place].append(clocks[place].read())
         return [_columns(own) for own in read]
 
+    def compare(self, clocks: list[Clock]) -> tuple[dict[str, Comparison], str | None]:
+        """Both over `STEPS` steps, as `bench_worker.comparison.compare_times` gives it."""
+        base, contender = self.measure(clocks)
+        return compare_times(base, contender, turns(np.arange(STEPS), len(clocks)))
+
 
 def _columns(read: list[dict[str, float]]) -> dict[str, np.ndarray]:
     leaves = {leaf: np.array([step[leaf] for step in read]) for leaf in read[0] if leaf != LAYER}
@@ -81,7 +86,7 @@ def aa_section(comparisons: int = COMPARISONS) -> None:
     steps: list[Comparison] = []
     stages: Counter[str] = Counter()
     for _ in range(comparisons):
-        quantities, _cause = compare_times(*pair.measure([pair.clock] * 2))
+        quantities, _cause = pair.compare([pair.clock] * 2)
         steps.append(quantities["step_us"])
         stages.update(one.verdict for name, one in quantities.items() if "." not in name and name != "step_us")
     told_apart = sum(one.verdict != "no significant change" for one in steps)
@@ -117,5 +122,5 @@ def slowdown_section(tries: int = TRIES) -> None:
 
 def _slowed(pair: Pair, stage: str, added_us: float) -> tuple[Comparison, str | None]:
     slow = SlowedClock(pair.clock, stage, added_us)
-    quantities, cause = compare_times(*pair.measure([pair.clock, slow]))
+    quantities, cause = pair.compare([pair.clock, slow])
     return quantities["step_us"], cause

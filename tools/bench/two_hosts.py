@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
 
-__all__ = ["Host", "limit", "two_hosts", "why_not"]
+__all__ = ["Host", "limit", "ranks_say", "sent_bytes", "two_hosts", "why_not"]
+
+_PAIRS = count()
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,7 @@ def why_not() -> str | None:
 @contextmanager
 def two_hosts() -> Iterator[tuple[Host, Host]]:
     """Both hosts; they are gone afterwards, with their wire. What was started on them must have ended."""
-    number = os.getpid()
+    number = f"{os.getpid()}-{next(_PAIRS)}"
     first, second = (Host(f"ms{number}{end}", f"wire{end}", f"10.77.0.{place}") for place, end in enumerate("ab", 1))
     try:
         for host in (first, second):
@@ -75,6 +82,31 @@ def limit(hosts: Sequence[Host], rate: str) -> None:
              "rate", rate, "burst", "32kb", "latency", "400ms"],
             check=True,
         )  # fmt: skip
+
+
+def ranks_say(hosts: Sequence[Host], module: str, *arguments: str) -> list[Any]:
+    """What two ranks print, as JSON: one on each host runs ``module`` with the first of ``arguments``, the address
+    where they meet, its interface, its number and the rest."""
+    first, *rest = arguments
+    meet = f"tcp://{hosts[0].address}:29511"
+    started = [
+        host.start(
+            [sys.executable, "-m", module, first, meet, host.interface, str(rank), *rest], stdout=subprocess.PIPE
+        )
+        for rank, host in enumerate(hosts)
+    ]
+    try:
+        said = [one.communicate(timeout=300)[0] for one in started]
+    finally:
+        for one in started:
+            one.kill()
+            one.wait()
+    return [json.loads(text) for text in said]
+
+
+def sent_bytes(interface: str) -> int:
+    """That left this host over ``interface`` so far, headers included."""
+    return int(Path(f"/sys/class/net/{interface}/statistics/tx_bytes").read_text())
 
 
 def _ip(*arguments: str) -> None:

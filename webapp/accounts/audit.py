@@ -7,12 +7,12 @@ from typing import Any
 from webapp.accounts.models import Deed, User
 
 
-def note(member: User, action: Deed.Action, subject: Any) -> None:
-    """Write down that ``member`` did ``action`` to ``subject``, by what it is called now and where it is found.
+def note(who: User | str, action: Deed.Action, subject: Any) -> None:
+    """Write down that ``who`` did ``action`` to ``subject``, by what it is called now and where it is found. ``who`` is
+    a text for what acts by itself.
 
     Call it in the transaction of the deed itself, so that neither is there without the other.
     """
+    member, name = (None, who) if isinstance(who, str) else (who, who.get_username())
     address = subject.get_absolute_url() if hasattr(subject, "get_absolute_url") else ""
-    Deed.objects.create(
-        member=member, name=member.get_username(), action=action, subject=str(subject)[:300], address=address
-    )
+    Deed.objects.create(member=member, name=name[:150], action=action, subject=str(subject)[:300], address=address)

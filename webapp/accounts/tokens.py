@@ -6,7 +6,9 @@ import secrets
 from collections.abc import Sequence
 from datetime import timedelta
 
+from django.core.exceptions import PermissionDenied
 from django.db import transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from webapp.accounts import audit
@@ -50,8 +52,16 @@ def check(text: str) -> Token:
     return token
 
 
+def seen_by(user: User) -> QuerySet[Token]:
+    """One's own, or everybody's for administrators."""
+    known = Token.objects.select_related("user")
+    return known if user.is_admin else known.filter(user=user)
+
+
 @transaction.atomic
 def revoke(token: Token, by: User) -> None:
-    """It lets nobody in any more. A second time changes nothing."""
+    """It lets nobody in any more. A second time changes nothing. Raises `PermissionDenied` for who may not."""
+    if token.user != by and not by.is_admin:
+        raise PermissionDenied(f"Only {token.user} or an administrator may revoke this token.")
     if Token.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=timezone.now()):
         audit.note(by, Deed.Action.REVOKED_TOKEN, token)

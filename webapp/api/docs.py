@@ -4,8 +4,13 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 from drf_spectacular.views import SpectacularAPIView
+from rest_framework.negotiation import DefaultContentNegotiation
 
-_schema = SpectacularAPIView.as_view(authentication_classes=[], permission_classes=[])
+_schema = SpectacularAPIView.as_view(
+    authentication_classes=[],
+    permission_classes=[],
+    content_negotiation_class=DefaultContentNegotiation,  # YAML, or JSON as asked for
+)
 
 
 @require_safe

@@ -5,8 +5,6 @@ from __future__ import annotations
 from django.conf import settings
 from django.db import models
 
-from webapp.experiments.models import Experiment
-
 
 class Once(models.Model):
     """What came of a POST that carried an ``Idempotency-Key``; see `once`."""
@@ -14,7 +12,7 @@ class Once(models.Model):
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
     key = models.CharField(max_length=200)
     asked_hash = models.CharField(max_length=64, help_text="SHA-256 of the request's address and body.")
-    experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, null=True)
+    made = models.BigIntegerField(null=True, help_text="Key of what was made, of the kind that the address makes.")
     at = models.DateTimeField(auto_now_add=True, db_index=True)
 
     class Meta:

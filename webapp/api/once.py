@@ -6,25 +6,29 @@ import hashlib
 import re
 from collections.abc import Callable
 from datetime import timedelta
+from typing import TypeVar
 
 from django.db import transaction
+from django.db.models import Model
 from django.utils import timezone
 from rest_framework.request import Request
 
 from webapp.accounts.roles import member
 from webapp.api.models import Once
 from webapp.api.problems import Refused
-from webapp.experiments.models import Experiment
 
 HEADER = "Idempotency-Key"
 KEPT_FOR = timedelta(days=1)
 
+M = TypeVar("M", bound=Model)
 
-def once(request: Request, make: Callable[[], Experiment]) -> tuple[Experiment, bool]:
+
+def once(request: Request, kind: type[M], make: Callable[[], M]) -> tuple[M, bool]:
     """What ``make`` gives, and True; or what it gave to the same user's earlier request with this key, and False.
 
-    What ``make`` raises leaves the key unused. Two requests at once: the later one waits for the earlier. Raises
-    `Refused` where the key can't be one, or came with another request.
+    ``kind``: of what this address makes. What was made and is gone for good is made anew, and what ``make`` raises
+    leaves the key unused. Two requests at once: the later one waits for the earlier. Raises `Refused` where the key
+    can't be one, or came with another request.
     """
     key = request.headers.get(HEADER)
     if key is None:
@@ -37,11 +41,12 @@ def once(request: Request, make: Callable[[], Experiment]) -> tuple[Experiment, 
         Once.objects.filter(at__lt=timezone.now() - KEPT_FOR).delete()
         new = Once(user=member(request), key=key, asked_hash=asked_hash)
         Once.objects.bulk_create([new], ignore_conflicts=True)
-        known = mine.select_for_update(of=("self",)).select_related("experiment").get()
+        known = mine.select_for_update().get()
         if known.asked_hash != asked_hash:
             raise Refused(HEADER, f"{key!r} came with another request before; take a new key for a new request")
-        if known.experiment is not None:
-            return known.experiment, False
+        earlier = kind._default_manager.filter(pk=known.made).first()
+        if earlier is not None:
+            return earlier, False
         row = make()
-        mine.update(experiment=row)
+        mine.update(made=row.pk)
     return row, True

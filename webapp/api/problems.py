@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
-from django.http import Http404
+from django.conf import settings
+from django.core.exceptions import PermissionDenied, RequestDataTooBig, TooManyFieldsSent, TooManyFilesSent
+from django.http import Http404, HttpResponse
 from pydantic import BaseModel, Field, ValidationError
-from rest_framework.exceptions import APIException, AuthenticationFailed, NotAuthenticated
+from rest_framework.exceptions import APIException, AuthenticationFailed, NotAuthenticated, ParseError
 from rest_framework.response import Response
 
 from bench_worker.errors import DoesNotFit, SpecError
+from webapp.experiments.thinning import Thinned
 
 CONTENT_TYPE = "application/problem+json"
 
@@ -47,6 +49,12 @@ def problem(status: int, detail: str, faults: Sequence[Fault] = ()) -> Response:
     return Response(words.model_dump(), status=status, content_type=CONTENT_TYPE)
 
 
+def too_large(sentence: str) -> HttpResponse:
+    """What `webapp.limits` answers in the API's name to a body that it doesn't let in."""
+    words = Problem(title=HTTPStatus(413).phrase, status=413, detail=sentence)
+    return HttpResponse(words.model_dump_json(), status=413, content_type=CONTENT_TYPE)
+
+
 def answer(error: Exception, context: dict[str, Any]) -> Response | None:
     """What REST framework answers to an exception of a view. None for a fault of our own, which goes on to be a 500."""
     match error:
@@ -64,8 +72,16 @@ def answer(error: Exception, context: dict[str, Any]) -> Response | None:
             return problem(422, f"{faults[0].field}: {faults[0].message}", faults)
         case Http404():
             return problem(404, str(error) or "Nothing has this address.")
+        case Thinned():
+            return problem(409, str(error))
         case PermissionDenied():
             return problem(403, str(error))
+        case RequestDataTooBig():
+            return problem(
+                413, f"The form has more than {settings.DATA_UPLOAD_MAX_MEMORY_SIZE:,} bytes beside its files."
+            )
+        case ParseError() | TooManyFieldsSent() | TooManyFilesSent():
+            return problem(422, f"body: {error}", [Fault(field="body", message=str(error))])
         case APIException():
             response = problem(error.status_code, str(error.detail))
             if isinstance(error, (NotAuthenticated, AuthenticationFailed)):

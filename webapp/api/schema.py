@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django import forms
 from drf_spectacular.contrib.pydantic import PydanticExtension
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.plumbing import ResolvedComponent
@@ -11,6 +12,7 @@ from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
 from pydantic.json_schema import models_json_schema
 
 from webapp.api.problems import CONTENT_TYPE, Problem
+from webapp.traces.uploads import FilesField, ImportForm
 
 POOL = OpenApiParameter("pool", str, description="Whose workers may take it; without it, the default pool.")
 LABELS = OpenApiParameter(
@@ -28,6 +30,8 @@ _WHEN = {
     403: "The token's scope or its user's role is not enough, or somebody else made it.",
     404: "There is none, or the cursor is none.",
     409: "Not in this state.",
+    413: "The body is too large.",
+    415: "The body is of another kind.",
     422: "A value is not allowed; the problem names the field.",
 }
 
@@ -40,11 +44,28 @@ def problems(*statuses: int) -> dict[Any, Any]:
     }
 
 
+def upload(form: type[ImportForm]) -> dict[str, Any]:
+    """The request of an operation that takes the fields of ``form`` as ``multipart/form-data``."""
+    file = {"type": "string", "format": "binary"}
+    parts: dict[str, dict[str, Any]] = {}
+    for name, field in form().fields.items():
+        if isinstance(field, FilesField):
+            parts[name] = {"type": "array", "items": file} if field.widget.allow_multiple_selected else file
+        elif isinstance(field, forms.IntegerField):
+            bounds = {"minimum": field.min_value, "maximum": field.max_value}
+            parts[name] = {"type": "integer", **{key: value for key, value in bounds.items() if value is not None}}
+        else:
+            parts[name] = {"type": "string"}
+        parts[name] = {**parts[name], "description": field.help_text}
+    required = [name for name, field in form().fields.items() if field.required]
+    return {"multipart/form-data": {"type": "object", "properties": parts, "required": required}}
+
+
 class AskedExtension(PydanticExtension):
     """Documents that the API takes: unlike those that it gives, what has a default may be left out."""
 
-    target_class = "bench_worker.spec.Experiment"
-    match_subclasses = False
+    target_class = "webapp.api.answers.Asked"
+    match_subclasses = True
     priority = 1
 
     def map_serializer(self, auto_schema: Any, direction: Any) -> Any:
@@ -58,8 +79,11 @@ class AskedExtension(PydanticExtension):
         return own
 
 
-class DescriptionExtension(AskedExtension):
-    target_class = "webapp.api.documents.Description"
+class ExperimentExtension(AskedExtension):
+    """The measuring program's own document."""
+
+    target_class = "bench_worker.spec.Experiment"
+    match_subclasses = False
     priority = 1
 
 

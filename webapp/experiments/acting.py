@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.template.loader import render_to_string
 from django.views.decorators.http import require_http_methods, require_POST
@@ -40,11 +40,8 @@ def rerun(request: HttpRequest, pk: int) -> HttpResponse:
 def try_next(request: HttpRequest, pk: int, place: int) -> HttpResponse:
     """Queue what the verdict advises at ``place``, on the same pool; what can't run there is refused."""
     row = visible(pk)
-    advice = ((row.result or {}).get("verdict") or {}).get("advice", [])
-    if place >= len(advice):
-        raise Http404("The verdict gives no such advice.")
     try:
-        return redirect(deeds.queue_there(member(request), row, advice[place]["experiment"]))
+        return redirect(deeds.queue_advised(member(request), row, place))
     except (SpecError, DoesNotFit) as error:
         return _not_queued(request, row, error)
 

@@ -92,7 +92,7 @@ def _compared(timed: Sequence[tuple[Run, Summary]]) -> str | None:
         for place, (run, summary) in enumerate(timed)
         if run.steps is not None
     ]
-    found = contenders(measured, lambda run: run.variant)
+    found = contenders(measured)
     return headline(table(found, found[0])) if len(found) > 1 else None
 
 

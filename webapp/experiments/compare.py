@@ -13,8 +13,9 @@ import numpy as np
 from bench_worker.ceilings import Ceilings
 from bench_worker.findings import Comparison, Verdict
 from bench_worker.result import STAGES, Noise, Summary
+from bench_worker.rotation import turns, whole_rotations
 from bench_worker.spec import Spec
-from bench_worker.stats import compare_paired, compare_unpaired, whole_rotations
+from bench_worker.stats import compare_paired, compare_unpaired
 from webapp.experiments import origins
 from webapp.ui.formatting import change, within
 
@@ -96,7 +97,7 @@ class Compared(NamedTuple):
         if self.found is None:
             return self.reason
         if self.found.ci95 is None:
-            return "too few steps"
+            return "too few samples"
         return change(self.found.ratio) if self.css != "same" else "~"
 
     @property
@@ -173,8 +174,7 @@ def _compare(
     if not ours.all() or not theirs.all():
         return Compared(None, "takes no time")
     if base.experiment != other.experiment or other.summary.rounds is not None:
-        return Compared(compare_unpaired(ours, theirs, matched=True))
-    if index is not None:
-        kept = whole_rotations(index, other.interleaved)
-        ours, theirs = (ours[kept], theirs[kept]) if kept.any() else (ours, theirs)
-    return Compared(compare_paired(ours, theirs))
+        return Compared(compare_unpaired(ours, theirs))
+    if index is None or not (kept := whole_rotations(index, other.interleaved)).any():
+        return Compared(compare_paired(ours, theirs))
+    return Compared(compare_paired(ours[kept], theirs[kept], turns(index[kept], other.interleaved)))

@@ -135,7 +135,7 @@ def differences(contenders: Iterable[Contender], base: Contender, corner: str) -
         "options": {
             "unit": "percent",
             "scales": {"x": {"title": {"display": True, "text": "step"}, "ticks": {"maxRotation": 0}}},
-            "plugins": {"legend": {"labels": {"usePointStyle": True}}},
+            "plugins": {"legend": {"labels": {"usePointStyle": True, "boxWidth": 7, "boxHeight": 5}}},
         },
     }
     label = f"Each step at {corner} against the same step of {base.name}; below 0 is faster. The table has the medians."
@@ -230,7 +230,7 @@ def roofline(contenders: Iterable[Contender], corner: str) -> Roofline | None:
             "unit": "number",
             "scales": {
                 "x": {**axis, "title": {"display": True, "text": "FLOPs a byte"}, "ticks": {"maxTicksLimit": 8}},
-                "y": {**axis, "title": {"display": True, "text": "GFLOP/s"}},
+                "y": {**axis, "title": {"display": True, "text": "GFLOP/s"}, "ticks": {"maxTicksLimit": 8}},
             },
             "plugins": {"legend": {"display": False}},
         },

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from bench_worker.strategies import STRATEGIES
-from webapp.experiments.compare import UNCHANGED
+from webapp.experiments.compare import UNCHANGED, Compared
 from webapp.experiments.compare_table import Contender, Row, Table
 from webapp.ui.formatting import change
 
@@ -16,8 +17,7 @@ def headline(table: Table) -> str | None:
     if not leaders:
         return None
     base, others, of = table.base, table.others, len(table.corners)
-    untold = [corner for corner in table.corners if corner not in leaders]
-    doubt = f" Too few samples to tell at {', '.join(untold)}." if untold else ""
+    doubt = _doubt(table, [place for place, corner in enumerate(table.corners) if corner not in leaders])
     told = [(row, cell.step) for row in others for cell in row.cells if cell.step and cell.step.found]
     if all(step.verdict == UNCHANGED for _, step in told):
         same = dict.fromkeys(row.contender.name for row, _ in told)
@@ -30,12 +30,49 @@ def headline(table: Table) -> str | None:
         return f"No one is fastest alone: {names} and {_name(level[-1])} are level at {next(iter(leaders))}.{doubt}"
     winners = [row for row in table.rows if alone[row.contender.key]]
     row = max(winners, key=lambda winner: (alone[winner.contender.key], -_ratio(winner)))
+    others_won = _elsewhere(leaders, row.contender)
     sentence = f"{_name(row.contender)} is fastest {where(alone[row.contender.key], of)}"
     if row.is_base:
-        only = others[0] if len(others) == 1 else None
-        return f"{sentence}{f': {only.contender.name} is {_against(only, base)}' if only else ''}.{doubt}"
+        return f"{sentence}{_next(others, base, everywhere=alone[row.contender.key] == of)}.{others_won}{doubt}"
     colon = ":" if _ratio(row) < 1 else "; over all corners it is"
-    return f"{sentence}{colon} {_against(row, base)}.{doubt}{_own_experts(row.contender)}"
+    return f"{sentence}{colon} {_against(row, base)}.{_own_experts(row.contender)}{others_won}{doubt}"
+
+
+def _doubt(table: Table, places: list[int]) -> str:
+    """Why nobody is said to be fastest at these corners."""
+    steps = {place: [row.cells[place].step for row in table.others] for place in places}
+    few = [place for place in places if any(step and step.found for step in steps[place])]
+    reasons = {"Too few samples to tell": few, "Nothing to compare": [place for place in places if place not in few]}
+    return "".join(
+        f" {reason} at {', '.join(table.corners[place] for place in those)}."
+        for reason, those in reasons.items()
+        if those
+    )
+
+
+def _elsewhere(leaders: Mapping[str, list[Contender]], first: Contender) -> str:
+    """Who else is fastest alone, and where."""
+    won: dict[str, list[str]] = {}
+    for corner, found in leaders.items():
+        if len(found) == 1 and found[0] is not first:
+            won.setdefault(_name(found[0]), []).append(corner)
+    return "".join(f" {name} is fastest at {', '.join(corners)}." for name, corners in won.items())
+
+
+def _next(others: list[Row], base: Row, *, everywhere: bool) -> str:
+    """By how much the baseline leads: what the only other takes or, where nobody beats it at any corner, the next."""
+    told = [row for row in others if _told(row)]
+    if len(others) == 1:
+        return f": {others[0].contender.name} is {_against(others[0], base)}"
+    if not everywhere or not told:
+        return ""
+    second = min(told, key=_ratio)
+    return f": {second.contender.name} is next, {_against(second, base)}"
+
+
+def _told(row: Row) -> list[Compared]:
+    """Its changes that have an interval."""
+    return [cell.step for cell in row.cells if cell.step and cell.step.found and cell.step.found.ci95]
 
 
 def _ratio(row: Row) -> float:
@@ -47,7 +84,7 @@ def _ratio(row: Row) -> float:
 def _against(row: Row, base: Row) -> str:
     """Over all corners or, where some have too few samples for that, the range over those that have enough."""
     name = base.contender.name
-    told = [cell.step for cell in row.cells if cell.step and cell.step.found and cell.step.found.ci95]
+    told = _told(row)
     if row.mean is None or len(told) == 1:
         return f"{told[0].words} against {name}"
     if row.mean.found and row.mean.found.ci95:

@@ -201,7 +201,7 @@ def of_experiment(row: Experiment, variants: Sequence[str], base: str) -> dict[s
     """The comparison of an experiment's variants, for its page. ``base``: the number of a run of the baseline, which is
     the first timed variant where that names none; only then the answer is that of the experiment itself."""
     runs = compare_read.of_experiment(row.pk)
-    found = contenders(runs, lambda run: run.variant)
+    found = contenders(runs)
     if not found:
         return {"baseline": ""}
     chosen = next((contender for contender in found if base == contender.key), found[0])
@@ -232,7 +232,7 @@ def _base(runs: Sequence[Measured], base: int | None) -> Measured:
 def named(runs: Sequence[Measured], base: Measured) -> list[Contender]:
     """The contenders, named by the value of the one variable that differs, or else by their variant; of several
     experiments, with the number of theirs."""
-    found = contenders(runs, lambda run: run.variant)
+    found = contenders(runs)
     several = len({run.experiment for run in runs}) > 1
     if not several:
         return found

@@ -16,13 +16,15 @@ from bench_worker.scaling import top
 from bench_worker.spec import Spec
 from webapp.experiments.compare import BATCH, METRICS, STEP, Measured
 from webapp.experiments.models import Experiment, Run, StageSeries, State
+from webapp.numbers import number_in
 
 #: Runs that one page compares at most.
 MOST = 100
 #: What is read of a run. Of its requests, never the gaps between tokens, of which there may be millions.
 READ = (
     "pk", "experiment_id", "variant", "condition", "position", "spec", "summary", "scale", "origins", "noise",
-    "fit__deployment", "routing__expert_overlap", *(f"requests__{metric}" for metric in METRICS),
+    "experiment__thinned_at", "fit__deployment", "routing__expert_overlap",
+    *(f"requests__{metric}" for metric in METRICS),
 )  # fmt: skip
 #: What is read of an experiment, once for all of its runs.
 OF_EXPERIMENT = (
@@ -40,12 +42,13 @@ def parse(texts: Iterable[str]) -> list[int]:
     """Numbers of runs, each once, in order: from ``3,5``, ``3-9``, or several of such. Raises `Refused`."""
     numbers: dict[int, None] = {}
     for text in ",".join(texts).split(","):
-        first, dash, last = text.strip().partition("-")
-        if not _is_number(first) or (dash and not _is_number(last)):
+        first, dash, last = text.partition("-")
+        low = number_in(first)
+        high = number_in(last) if dash else low
+        if low is None or high is None:
             if not text.strip():
                 continue
             raise Refused(f"runs: {text.strip()[:40]!r} is not the number of a run; give numbers as in 3,5 or 3-9.")
-        low, high = int(first), int(last or first)
         count = len(numbers) + max(high - low + 1, 0)
         if count > MOST:
             raise Refused(f"runs: {count:,} runs are too many; at most {MOST} can be compared at once.")
@@ -75,6 +78,13 @@ def measured(numbers: Sequence[int]) -> list[Measured]:
         raise Refused(f"runs: {_listed(lost)} no finished {'run' if len(lost) == 1 else 'runs'}.")
     if untimed := [number for number in numbers if found[number]["summary"] is None]:
         raise Refused(f"runs: {_listed(untimed)} without times: the output was wrong, or no step was measured.")
+    if thinned := [number for number in numbers if found[number]["experiment__thinned_at"]]:
+        when = found[thinned[0]]["experiment__thinned_at"]
+        raise Refused(
+            f"runs: {_listed(thinned)} without step samples, which a comparison takes: they were thinned on "
+            f"{when:%Y-%m-%d}, and medians and percentiles remain on the {'page' if len(thinned) == 1 else 'pages'} of "
+            f"the {'run' if len(thinned) == 1 else 'runs'}."
+        )
     rows = [found[number] for number in numbers]
     beside = Run.objects.filter(experiment__in={row["experiment_id"] for row in rows}, summary__isnull=False)
     return _with_series(rows, Counter(beside.values_list("experiment_id", "condition")))
@@ -170,10 +180,6 @@ def _layers(scale: Scale) -> int:
 
 def _visible() -> QuerySet[Run]:
     return Run.objects.filter(experiment__deleted_at=None, experiment__state=State.DONE)
-
-
-def _is_number(text: str) -> bool:
-    return text.strip().isdecimal() and len(text.strip()) < 18
 
 
 def _listed(numbers: Sequence[int]) -> str:

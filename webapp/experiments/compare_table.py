@@ -6,7 +6,7 @@ one corner when they executed the same batches; only there step times have a rat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -218,14 +218,15 @@ def parts(contenders: Sequence[Contender], base: Contender, corner: str, compare
     return Parts(names, rows)
 
 
-def contenders(runs: Sequence[Measured], name: Callable[[Measured], str]) -> list[Contender]:
-    """``runs`` by their experiment and variant, each at its corner. ``name`` gives a contender's name from a run."""
+def contenders(runs: Sequence[Measured]) -> list[Contender]:
+    """``runs`` by their experiment and variant, which names them, each at its corner."""
     corners = corner_names(runs)
     grouped: dict[tuple[int, str], dict[str, Measured]] = {}
     for run in runs:
         grouped.setdefault((run.experiment, run.variant), {})[corners[run.schedule]] = run
-    return [Contender(str(min(run.id for run in found.values())), name(next(iter(found.values()))), found)
-            for found in grouped.values()]  # fmt: skip
+    return [
+        Contender(str(min(run.id for run in found.values())), variant, found) for (_, variant), found in grouped.items()
+    ]
 
 
 def corner_names(runs: Sequence[Measured]) -> dict[str, str]:

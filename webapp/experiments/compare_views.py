@@ -32,7 +32,7 @@ def compare(request: HttpRequest) -> HttpResponse:
         numbers = compare_read.parse(texts)
         if numbers and [text for text in texts if text] != [compare_read.written(numbers)]:
             return redirect(address(numbers, request.GET))
-        page = _page(request, numbers)
+        page = asked(request.GET, numbers)
     except Refused as refused:
         return _browse(request, texts, str(refused))
     return render(request, "experiments/compare.html", _context(request, page))
@@ -42,7 +42,7 @@ def compare(request: HttpRequest) -> HttpResponse:
 def table(request: HttpRequest) -> HttpResponse:
     """The numbers on the page: as CSV, or as JSON with ``format=json``."""
     try:
-        page = _page(request, compare_read.parse(request.GET.getlist("runs")))
+        page = asked(request.GET, compare_read.parse(request.GET.getlist("runs")))
     except Refused as refused:
         return HttpResponse(f"{refused}\n", status=422, content_type="text/plain; charset=utf-8")
     rows = list(compare_summary.rows(page))
@@ -60,11 +60,12 @@ def address(numbers: list[int], query: QueryDict | None = None) -> str:
     return f"{reverse('compare')}?{'&'.join(filter(None, [*parts, kept.urlencode()]))}"
 
 
-def _page(request: HttpRequest, numbers: list[int]) -> Page:
-    base = request.GET.get("base", "")
+def asked(query: QueryDict, numbers: list[int]) -> Page:
+    """The comparison of ``numbers``, with the choices of ``query``. Raises `Refused`."""
+    base = query.get("base", "")
     if base and not (base.isdecimal() and len(base) < 18):
         raise Refused(f"base: {base[:40]!r} is not the number of a run; it must be one of those that are compared.")
-    return compare_page.page(compare_read.measured(numbers), int(base) if base else None, request.GET.get("corner", ""))
+    return compare_page.page(compare_read.measured(numbers), int(base) if base else None, query.get("corner", ""))
 
 
 def _context(request: HttpRequest, page: Page) -> dict[str, Any]:

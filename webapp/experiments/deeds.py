@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db import transaction
+from django.http import Http404
 
 from bench_worker import spec
 from bench_worker.kernel_report import Asked
@@ -25,6 +26,14 @@ def queue_again(by: User, row: Experiment) -> Experiment:
         memory.check_kernels(table, row.pool)
         return queue.enqueue_kernels(table, author=by, pool=row.pool, tags=row.tags)
     return queue_there(by, row, row.document)
+
+
+def queue_advised(by: User, row: Experiment, place: int) -> Experiment:
+    """What the verdict of ``row`` advises at ``place``, on the same pool. Raises as `queue_there`, and `Http404`."""
+    advice = ((row.result or {}).get("verdict") or {}).get("advice", [])
+    if place >= len(advice):
+        raise Http404("The verdict gives no such advice.")
+    return queue_there(by, row, advice[place]["experiment"])
 
 
 def queue_there(by: User, row: Experiment, document: Mapping[str, Any]) -> Experiment:

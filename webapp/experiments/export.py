@@ -6,29 +6,37 @@ import json
 
 from bench_worker import result
 from bench_worker.kernel_report import Table
+from webapp.experiments import thinning
 from webapp.experiments.fields import in_order
 from webapp.experiments.ingest import Column, unflatten
 from webapp.experiments.models import Experiment, Kind, Run
 
 
 def result_of(experiment: Experiment) -> result.Result | Table | None:
-    """Everything that came back, or None before the experiment is done."""
+    """Everything that came back, or None before the experiment is done. Raises `Thinned`."""
     if experiment.result is None:
         return None
     if experiment.kind == Kind.KERNELS:
         return Table.model_validate(experiment.result)
+    _require_steps(experiment)
     runs = experiment.runs.order_by("position").prefetch_related("series")
     head = experiment.result | {"experiment": in_order(experiment.result["experiment"])}
     return result.Result.model_validate({**head, "runs": [_document(run) for run in runs]})
 
 
 def run_of(run: Run) -> result.Run:
-    """One run of a result."""
+    """One run of a result. Raises `Thinned`."""
+    _require_steps(run.experiment)
     return result.Run.model_validate(_document(run))
 
 
+def _require_steps(experiment: Experiment) -> None:
+    if sentence := thinning.in_words(experiment):
+        raise thinning.Thinned(sentence)
+
+
 def steps_of(run: Run) -> result.Steps | None:
-    """The run's steps, or None where it gave none (its output was wrong)."""
+    """The run's steps, or None where it gave none (its output was wrong), or they were thinned."""
     columns = [Column(row.rank, row.stage, row.values) for row in sorted(run.series.all(), key=lambda row: row.pk)]
     return unflatten(columns) if columns else None
 

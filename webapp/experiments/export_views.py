@@ -12,7 +12,8 @@ from bench_worker import perfetto
 from bench_worker.errors import SpecError, not_one_of
 from webapp.experiments import export, export_tables
 from webapp.experiments.models import Experiment, Kind, State
-from webapp.experiments.views import download, visible
+from webapp.experiments.thinning import Thinned
+from webapp.experiments.views import download, refused, visible
 
 #: Steps of a trace where the address names none.
 FIRST_STEPS = 50
@@ -22,32 +23,51 @@ FIRST_STEPS = 50
 def tables(request: HttpRequest, pk: int) -> HttpResponse:
     """All numbers of the page as JSON, or with ``?table=NAME`` one table as CSV."""
     row, name = _done(pk), request.GET.get("table", "")
-    if name and name not in export_tables.TABLES:
-        return _refused(f"table: {not_one_of(name, export_tables.TABLES)}")
-    found = export_tables.tables(row.plan, list(row.runs.values(*export_tables.READ)))
+    try:
+        data = tables_of(row, name)
+    except SpecError as error:
+        return refused(str(error))
     if name:
-        return download(export_tables.as_csv(name, found[name]), f"{name}-{pk}.csv", "text/csv; charset=utf-8")
-    return download(export_tables.as_json(row.title, pk, found), f"tables-{pk}.json")
+        return download(data, f"{name}-{pk}.csv", "text/csv; charset=utf-8")
+    return download(data, f"tables-{pk}.json")
 
 
 @require_safe
 def trace(request: HttpRequest, pk: int) -> HttpResponse:
     """Steps of a run, ``?run=POSITION&steps=0,5-9``, for Perfetto: the first run that has times, and its first steps,
     where the address names none."""
-    timed, position = _done(pk).runs.exclude(summary=None), request.GET.get("run", "")
+    try:
+        position, data = trace_of(_done(pk), request.GET.get("run", ""), request.GET.get("steps", ""))
+    except SpecError as error:
+        return refused(str(error))
+    except Thinned as thinned:
+        return refused(str(thinned), 410)
+    return download(data, f"trace-{pk}-run-{position}.json")
+
+
+def tables_of(row: Experiment, name: str) -> bytes:
+    """All tables of what is done as JSON; the one called ``name`` as CSV. Raises `SpecError` where there is none."""
+    if name and name not in export_tables.TABLES:
+        raise SpecError("table", name, not_one_of(name, export_tables.TABLES))
+    found = export_tables.tables(row.plan, list(row.runs.values(*export_tables.READ)))
+    return export_tables.as_csv(name, found[name]) if name else export_tables.as_json(row.title, row.pk, found)
+
+
+def trace_of(row: Experiment, position: str, steps: str) -> tuple[int, bytes]:
+    """The chosen steps of the run at ``position``, and that position; where these are empty, of the first run that has
+    times, and its first steps. Raises `SpecError` for a choice that makes no sense, `Thinned`, and
+    `Http404`."""
+    timed = row.runs.exclude(summary=None)
     if position and not (position.isdecimal() and len(position) < 6):
-        return _refused(f"run: {position[:40]!r} is not the place of a run; it must be a number from 0 up")
+        message = f"{position[:40]!r} is not the place of a run; it must be a number from 0 up"
+        raise SpecError("run", position, message)
     stored = get_object_or_404(timed, position=int(position)) if position else timed.first()
     if stored is None:
         raise Http404("No run of this experiment has times.")
     run = export.run_of(stored)
     assert run.steps is not None
-    steps = request.GET.get("steps") or f"0-{min(FIRST_STEPS, len(run.steps.index)) - 1}"
-    try:
-        found = perfetto.trace(run, steps)
-    except SpecError as error:
-        return _refused(str(error))
-    return download(json.dumps(found).encode(), f"trace-{pk}-run-{stored.position}.json")
+    chosen = steps or f"0-{min(FIRST_STEPS, len(run.steps.index)) - 1}"
+    return stored.position, json.dumps(perfetto.trace(run, chosen)).encode()
 
 
 def _done(pk: int) -> Experiment:
@@ -55,7 +75,3 @@ def _done(pk: int) -> Experiment:
     if row.kind != Kind.EXPERIMENT or row.state != State.DONE:
         raise Http404("This experiment has no numbers.")
     return row
-
-
-def _refused(sentence: str) -> HttpResponse:
-    return HttpResponse(f"{sentence}\n", status=422, content_type="text/plain; charset=utf-8")

@@ -28,7 +28,8 @@ Section = Literal["what", "ranks", "routing", "load", "limits", "advanced"]
 
 @dataclass(frozen=True)
 class Ask:
-    """One field of the form. ``path`` is its place in the document; a list makes conditions instead."""
+    """One field of the form. ``path`` is its place in the document; a list makes conditions instead. ``folded`` fields
+    stand behind a line that opens them, since most experiments leave them alone."""
 
     name: str
     path: str
@@ -36,6 +37,7 @@ class Ask:
     kind: Kind
     label: str
     initial: str = ""
+    folded: bool = False
 
 
 STRATEGY = "base.routing.strategy"
@@ -48,8 +50,8 @@ ASKS = (
     Ask("layers", "base.layers", "what", "number", "MoE layers", "1"),
     Ask("experts", "base.kernels.experts", "what", "choice", "Expert kernels"),
     Ask("dtype", "base.kernels.dtype", "what", "choice", "Number format"),
-    Ask("fusion", "base.kernels.fusion", "what", "choice", "Fusion"),
-    Ask("attention", "base.kernels.attention", "what", "bool", "Attention too"),
+    Ask("fusion", "base.kernels.fusion", "what", "choice", "Fusion", folded=True),
+    Ask("attention", "base.kernels.attention", "what", "bool", "Attention too", folded=True),
     Ask("mode", MODE, "ranks", "choice", "Ranks"),
     Ask("tp", "base.parallel.layout.tp", "ranks", "number", "Tensor-parallel ranks"),
     Ask("dp", "base.parallel.layout.dp", "ranks", "number", "Data-parallel groups"),
@@ -60,7 +62,7 @@ ASKS = (
     Ask("count_only", "base.parallel.count_only", "ranks", "bool", "Only count"),
     Ask("strategy", STRATEGY, "routing", "choice", "Routing strategy"),
     Ask("top_k", "base.routing.top_k", "routing", "number", "Experts a token"),
-    Ask("capacity_factor", "base.routing.capacity_factor", "routing", "number", "Capacity factor"),
+    Ask("capacity_factor", "base.routing.capacity_factor", "routing", "number", "Capacity factor", folded=True),
     Ask("top_p", "base.routing.top_p", "routing", "number", "Probability to gather"),
     Ask("max_experts", "base.routing.max_experts", "routing", "number", "Most experts a token"),
     Ask("solver", "base.routing.solver", "routing", "choice", "Solver"),
@@ -68,26 +70,26 @@ ASKS = (
     Ask("num_groups", "base.routing.num_groups", "routing", "number", "Groups of experts"),
     Ask("topk_groups", "base.routing.topk_groups", "routing", "number", "Groups a token"),
     Ask("group_score", "base.routing.group_score", "routing", "choice", "Group score"),
-    Ask("scoring", "base.routing.scoring", "routing", "choice", "Scoring"),
-    Ask("renormalize", "base.routing.renormalize", "routing", "bool", "Renormalize"),
-    Ask("route_scale", "base.routing.route_scale", "routing", "number", "Scale of weights"),
-    Ask("bias", "base.routing.bias", "routing", "numbers", "Bias of experts"),
+    Ask("scoring", "base.routing.scoring", "routing", "choice", "Scoring", folded=True),
+    Ask("renormalize", "base.routing.renormalize", "routing", "bool", "Renormalize", folded=True),
+    Ask("route_scale", "base.routing.route_scale", "routing", "number", "Scale of weights", folded=True),
+    Ask("bias", "base.routing.bias", "routing", "numbers", "Bias of experts", folded=True),
     Ask("trace", "base.workload.trace", "load", "choice", "Request trace"),
     Ask("requests", "base.workload.requests", "load", "number", "Requests", "16"),
     Ask("concurrency", "base.workload.concurrency", "load", "list", "Concurrency", "1, 16"),
     Ask("prompt_tokens", "base.workload.prompt_tokens", "load", "list", "Prompt tokens", "128, 2048"),
     Ask("output_tokens", "base.workload.output_tokens", "load", "number", "Output tokens", "16"),
-    Ask("arrivals", ARRIVALS, "load", "choice", "Arrivals"),
-    Ask("rate", "base.workload.rate", "load", "list", "Requests a second"),
-    Ask("speedup", "base.workload.speedup", "load", "list", "Speed-up"),
+    Ask("arrivals", ARRIVALS, "load", "choice", "Arrivals", folded=True),
+    Ask("rate", "base.workload.rate", "load", "list", "Requests a second", folded=True),
+    Ask("speedup", "base.workload.speedup", "load", "list", "Speed-up", folded=True),
     Ask("profile", "base.load.profile", "load", "choice", "Expert load"),
     Ask("skew", "base.load.skew", "load", "number", "Skew"),
-    Ask("correlation", "base.load.correlation", "load", "number", "Correlation"),
+    Ask("correlation", "base.load.correlation", "load", "number", "Correlation", folded=True),
     Ask("recording", "base.load.recording", "load", "choice", "Recording"),
-    Ask("kv_tokens", "base.workload.kv_tokens", "limits", "number", "KV cache, tokens"),
-    Ask("limit_ttft_ms", "base.workload.limits.ttft_ms", "limits", "number", "TTFT limit, ms"),
-    Ask("limit_tpot_ms", "base.workload.limits.tpot_ms", "limits", "number", "TPOT limit, ms"),
-    Ask("limit_e2e_ms", "base.workload.limits.e2e_ms", "limits", "number", "End-to-end limit, ms"),
+    Ask("kv_tokens", "base.workload.kv_tokens", "limits", "number", "KV cache, tokens", folded=True),
+    Ask("limit_ttft_ms", "base.workload.limits.ttft_ms", "limits", "number", "TTFT limit, ms", folded=True),
+    Ask("limit_tpot_ms", "base.workload.limits.tpot_ms", "limits", "number", "TPOT limit, ms", folded=True),
+    Ask("limit_e2e_ms", "base.workload.limits.e2e_ms", "limits", "number", "End-to-end limit, ms", folded=True),
     Ask("max_batch_tokens", "base.workload.max_batch_tokens", "advanced", "number", "Tokens a step"),
     Ask("threads", "base.kernels.threads", "advanced", "number", "CPU threads"),
     Ask("seed", "base.workload.seed", "advanced", "number", "Seed"),

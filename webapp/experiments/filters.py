@@ -11,6 +11,7 @@ from django.db.models import CharField, Func, Q, QuerySet
 from bench_worker import models
 from webapp.accounts.models import User
 from webapp.experiments.models import HELD, Experiment, State
+from webapp.numbers import number_in
 
 DELETED = "deleted"
 STATES = [
@@ -71,9 +72,8 @@ def holding_words(text: str, fields: Sequence[str], number: str) -> Q:
     every = Q()
     for word in text.split():
         found = Q(*((f"{field}__icontains", word) for field in fields), _connector=Q.OR)
-        digits = word.removeprefix("#")
-        if digits.isdecimal() and len(digits) < 18:
-            found |= Q((number, int(digits)))
+        if (own := number_in(word.removeprefix("#"))) is not None:
+            found |= Q((number, own))
         every &= found
     return every
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
@@ -25,7 +26,7 @@ from webapp.experiments.fields import ASKS, VARIABLES, Ask
 from webapp.experiments.layout_drawing import Drawing, drawing
 from webapp.experiments.memory import Outlook
 
-NOTHING_VARIES = "nothing: one variant"
+NOTHING_VARIES = "nothing"
 NO_RECORDING = "none"
 MAX_TAGS = 10
 
@@ -113,6 +114,19 @@ class AskingForm(forms.Form):
         self.add_error(None, str(problem))
 
 
+@dataclass(frozen=True)
+class Fold:
+    """Fields behind a line that opens them."""
+
+    summary: str
+    members: list[forms.BoundField]
+
+    @property
+    def open(self) -> bool:
+        """Whether one of them is wrong, or says something else than usual."""
+        return any(field.errors or (field.value() or "") != field.field.initial for field in self.members)
+
+
 class ExperimentForm(AskingForm):
     """The document's fields as texts."""
 
@@ -157,23 +171,23 @@ class ExperimentForm(AskingForm):
         return self._section("routing")
 
     @property
+    def more_of_the_model(self) -> Fold:
+        return Fold("More on kernels and routing", self._section("what", "routing", folded=True))
+
+    @property
     def load(self) -> list[forms.BoundField]:
         return self._section("load")
 
     @property
-    def limits(self) -> list[forms.BoundField]:
-        return self._section("limits")
+    def more_of_the_load(self) -> Fold:
+        return Fold("Arrivals, KV cache and latency limits", self._section("load", "limits", folded=True))
 
     @property
-    def advanced(self) -> list[forms.BoundField]:
-        return self._section("advanced")
+    def advanced(self) -> Fold:
+        return Fold("Advanced", self._section("advanced"))
 
-    @property
-    def advanced_has_errors(self) -> bool:
-        return any(field.errors for field in self.advanced)
-
-    def _section(self, name: fields.Section) -> list[forms.BoundField]:
-        return [self[ask.name] for ask in ASKS if ask.section == name]
+    def _section(self, *names: fields.Section, folded: bool = False) -> list[forms.BoundField]:
+        return [self[ask.name] for ask in ASKS if ask.section in names and ask.folded == folded]
 
     def asked(self) -> Experiment:
         return Experiment.model_validate(self.document, context=self.library)

@@ -18,7 +18,8 @@ from webapp.experiments.queue import Fence, held
 STEP_COLUMNS = tuple(name for name in result.Steps.model_fields if name != "ranks")
 #: Columns of `result.RankSteps` besides the stages' times, which go by the stage's own name.
 RANK_COLUMNS = ("assignments", "rows", "idle_us")
-BYTES = "bytes."
+#: Fields of `result.RankSteps` by domain, each a column ``<field>.<domain>``.
+BY_DOMAIN = ("bytes", "group_bytes")
 
 
 @dataclass(frozen=True)
@@ -31,14 +32,16 @@ class Column:
 
 
 def flatten(steps: result.Steps) -> list[Column]:
-    """The columns that ``steps`` has: stages by their names, byte counts as ``bytes.<domain>``."""
+    """The columns that ``steps`` has: stages by their names, byte counts as ``bytes.<domain>`` or
+    ``group_bytes.<domain>``."""
     columns = [
         Column(None, name, list(values)) for name in STEP_COLUMNS if (values := getattr(steps, name)) is not None
     ]
     for rank in steps.ranks:
         columns += [Column(rank.rank, name, list(getattr(rank, name))) for name in RANK_COLUMNS]
         columns += [Column(rank.rank, stage, list(times)) for stage, times in rank.stages_us.items()]
-        columns += [Column(rank.rank, f"{BYTES}{domain}", list(count)) for domain, count in rank.bytes.items()]
+        for name in BY_DOMAIN:
+            columns += [Column(rank.rank, f"{name}.{domain}", count) for domain, count in getattr(rank, name).items()]
     return columns
 
 
@@ -50,11 +53,13 @@ def unflatten(columns: Iterable[Column]) -> result.Steps:
         if column.rank is None:
             whole[column.stage] = column.values
             continue
-        rank = ranks.setdefault(column.rank, {"rank": column.rank, "stages_us": {}, "bytes": {}})
+        by_domain: dict[str, dict[str, list[float]]] = {name: {} for name in BY_DOMAIN}
+        rank = ranks.setdefault(column.rank, {"rank": column.rank, "stages_us": {}, **by_domain})
+        field, _, domain = column.stage.partition(".")
         if column.stage in RANK_COLUMNS:
             rank[column.stage] = column.values
-        elif column.stage.startswith(BYTES):
-            rank["bytes"][column.stage.removeprefix(BYTES)] = column.values  # type: ignore[index]
+        elif field in BY_DOMAIN:
+            rank[field][domain] = column.values  # type: ignore[index]
         else:
             rank["stages_us"][column.stage] = column.values  # type: ignore[index]
     return result.Steps.model_validate({**whole, "ranks": list(ranks.values())})

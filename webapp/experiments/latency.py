@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bench_worker.result import Scale, Steps, Summary, TailSteps
+from bench_worker.result import Scale, Steps, Summary
 from webapp.experiments.present import LATENCIES, step_stages_ms
+from webapp.experiments.tails import Tail, tails
 from webapp.ui import formatting
 from webapp.ui.charts import line_style
 
@@ -140,14 +141,6 @@ def _curve(metric: str, lines: Mapping[str, Sequence[float]]) -> Curve:
     return Curve(f"ecdf-{metric}", title, config, f"{title}: share of requests that took at most so long")
 
 
-class Tail(NamedTuple):
-    """What makes the p95 of a latency."""
-
-    metric: str
-    name: str
-    found: TailSteps
-
-
 class Step(NamedTuple):
     """``stages_ms``: by stage, in the order of `Behind.stages`."""
 
@@ -170,13 +163,13 @@ class Behind:
 
 def behind(summary: Summary, steps: Steps, scale: Scale, metric: str) -> Behind | None:
     """The steps behind the p95 of ``metric``, or of the first that has any. None where none has."""
-    tails = [Tail(field, name, summary.tails[field]) for name, field in LATENCIES.items() if field in summary.tails]
-    if not tails:
+    found = tails(summary)
+    if not found:
         return None
-    chosen = next((tail for tail in tails if tail.metric == metric), tails[0])
+    chosen = next((tail for tail in found if tail.metric == metric), found[0])
     stages_ms = step_stages_ms(steps, scale)
     return Behind(
-        tails=tails,
+        tails=found,
         chosen=chosen,
         stages=list(stages_ms),
         steps=[

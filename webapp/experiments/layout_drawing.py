@@ -15,7 +15,7 @@ import numpy as np
 from bench_worker import models
 from bench_worker.parallel.placement import misfit, place
 from bench_worker.spec import Spec
-from bench_worker.spec_fields import Parallel
+from bench_worker.spec_fields import Layout, Parallel
 
 #: More ranks than this are too small to read; the first nodes are drawn, and the rest said in words.
 DRAWN = 64
@@ -57,13 +57,16 @@ class Drawing:
 
 
 def drawing(parallel: Parallel, experts: int, held: np.ndarray | None = None) -> Drawing:
-    """The layout of a model with so many ``experts``. ``held`` [R, P / R]: the experts of each rank in one layer, where
-    that is known; without it they are those that the placement gives to any load, or only their number."""
-    tp, dp, num_nodes = parallel.layout.tp, parallel.layout.dp, parallel.layout.nodes
-    ranks, redundant = tp * dp, parallel.redundant_experts
-    caption = _caption(tp, dp, num_nodes, experts, redundant)
+    """The layout of a model with so many ``experts``; of one rank the words say all. ``held`` [R, P / R]: the experts
+    of each rank in one layer, where that is known; without it they are those that the placement gives to any load, or
+    only their number."""
+    tp, num_nodes = parallel.layout.tp, parallel.layout.nodes
+    ranks, redundant = parallel.layout.num_ranks, parallel.redundant_experts
+    caption = _caption(parallel.layout, experts, redundant)
     if problem := misfit(experts, ranks, parallel.placement, redundant, num_nodes):
         return Drawing(caption, [], problem=problem.partition(": ")[2])
+    if ranks == 1:
+        return Drawing(caption, [])
     if held is None and parallel.placement in BLIND:
         one_layer = place(np.ones((1, experts)), ranks, parallel.placement, redundant)
         held = one_layer.physical_to_logical.reshape(ranks, -1)
@@ -122,8 +125,8 @@ def _rank(number: int, held: np.ndarray | None, slots: int) -> Rank:
     return Rank(number, in_words(experts, NAMED), in_words(experts))
 
 
-def _caption(tp: int, dp: int, num_nodes: int, experts: int, redundant: int) -> str:
-    ranks = tp * dp
+def _caption(layout: Layout, experts: int, redundant: int) -> str:
+    tp, dp, num_nodes, ranks = layout.tp, layout.dp, layout.nodes, layout.num_ranks
     if ranks == 1:
         return f"One rank holds all {experts} experts."
     attention = f"attention in {dp} group{'s' if dp > 1 else ''} of {tp} (TP {tp} × DP {dp})"

@@ -19,7 +19,7 @@ from webapp.experiments import backends, machines
 from webapp.experiments.estimate import Estimate, estimate
 from webapp.experiments.memory_bar import MemoryBar, memory_bar
 from webapp.experiments.models import Machine
-from webapp.experiments.ranks import Cost, redundancy_cost
+from webapp.experiments.redundancy import Cost, redundancy_cost
 from webapp.traces.recording_store import loads_of
 from webapp.traces.store import trace_files
 

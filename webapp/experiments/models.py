@@ -100,6 +100,7 @@ class Experiment(models.Model):
     tags = ArrayField(models.CharField(max_length=40), default=list, blank=True)
     labels = models.JSONField(default=dict, blank=True, help_text="Words by key; see `labels`.")
     deleted_at = models.DateTimeField(null=True, blank=True, help_text="Hidden since; see `upkeep`.")
+    thinned_at = models.DateTimeField(null=True, help_text="Since then it has summaries, but no steps; see `thinning`.")
     machine = models.ForeignKey(Machine, on_delete=models.PROTECT, null=True, blank=True)
     trace = models.ForeignKey(
         Trace, on_delete=models.PROTECT, null=True, blank=True, related_name="experiments",

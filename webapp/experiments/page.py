@@ -1,13 +1,12 @@
-"""What the pages read from the database, in a constant number of queries each; `present` makes of it what is shown."""
+"""What the page of an experiment reads from the database, in a constant number of queries; `present` makes of it what
+is shown."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
-from datetime import datetime, timedelta
-from itertools import groupby
+from collections.abc import Container
 from typing import Any, NamedTuple
 
-from django.db.models import Count, Q, prefetch_related_objects
+from django.db.models import Q, prefetch_related_objects
 from django.utils import timezone
 
 from bench_worker import result
@@ -21,107 +20,16 @@ from webapp.experiments import (
     kernels,
     latency,
     layout_drawing,
-    machines,
     present,
+    queue,
     rank_page,
     routing,
     sweep,
+    thinning,
     verdicts,
 )  # fmt: skip
-from webapp.experiments.models import HELD, Experiment, Kind, Machine, State
+from webapp.experiments.models import HELD, Experiment, Kind, Machine, Run, State
 from webapp.ui import heat
-
-RECENT = 8
-#: A machine that has been silent for longer is left to the machines' own page.
-FORGOTTEN_AFTER = timedelta(days=1)
-#: A worker writes a heartbeat every second; one that is older deserves a word.
-LATE_AFTER = timedelta(seconds=15)
-
-
-class Running(NamedTuple):
-    """An experiment that a worker holds. ``late``: its heartbeat is overdue."""
-
-    row: Experiment
-    now: present.Now
-    late: bool
-
-
-class MachineNow(NamedTuple):
-    """A machine with what it measures, or None, and whether its worker is silent."""
-
-    machine: Machine
-    measures: Experiment | None
-    silent: bool
-
-
-def home() -> dict[str, Any]:
-    """Running, waiting and recently ended experiments, and the machines."""
-    listed = Experiment.objects.visible().listed()
-    now = timezone.now()
-    running = [
-        Running(row, present.now(row.progress, now), is_late(row, now))
-        for row in listed.filter(state__in=HELD).order_by("started_at", "pk")
-    ]
-    queued = Experiment.objects.visible().filter(state=State.QUEUED)
-    waiting = dict(queued.order_by("pool").values_list("pool").annotate(Count("pk")))
-    known = [
-        line
-        for line in machine_lines([held.row for held in running], now)
-        if now - line.machine.last_seen < FORGOTTEN_AFTER
-    ]
-    served = {line.machine.pool for line in known if not line.silent}
-    return {
-        "running": running,
-        "waiting": listed.filter(state=State.QUEUED).order_by("queued_at", "id")[:RECENT],
-        "num_waiting": sum(waiting.values()),
-        "unserved": {pool: number for pool, number in waiting.items() if pool not in served},
-        "recent": listed.filter(finished_at__isnull=False).order_by("-finished_at")[:RECENT],
-        "machines": known,
-    }
-
-
-def machine_lines(running: Sequence[Experiment], now: datetime) -> list[MachineNow]:
-    """Every machine in its latest state, with what of ``running`` it measures."""
-    measured = {(row.machine.host, row.machine.pool): row for row in running if row.machine}
-    return [
-        MachineNow(machine, measured.get((machine.host, machine.pool)), machines.is_silent(machine, now))
-        for machine in machines.latest()
-    ]
-
-
-def is_late(row: Experiment, now: datetime) -> bool:
-    return row.heartbeat_at is not None and now - row.heartbeat_at > LATE_AFTER
-
-
-def machine(chosen: Machine) -> dict[str, Any]:
-    """What one state of a machine is, what changed before and after it, and what was measured on the machine."""
-    now = timezone.now()
-    states = machines.history(chosen)
-    latest = max(states, key=lambda state: state.last_seen)
-    here = Experiment.objects.visible().listed().filter(machine__host=chosen.host, machine__pool=chosen.pool)
-    running = here.filter(state__in=HELD).first()
-    return {
-        "machine": chosen,
-        "latest": latest,
-        "silent": machines.is_silent(latest, now),
-        "measures": running,
-        "facts": fingerprints.facts(chosen.details),
-        "conditions": fingerprints.conditions(chosen.details),
-        "steps": fingerprints.timeline(states),
-        "since": min(state.first_seen for state in states),
-        "recent": here.filter(finished_at__isnull=False).order_by("-finished_at")[:RECENT],
-    }
-
-
-def machine_list() -> dict[str, Any]:
-    """Every machine in its latest state, with what it measures and what changed last."""
-    running = Experiment.objects.visible().listed().filter(state__in=HELD)
-    lines = machine_lines(list(running), timezone.now())
-    last = {
-        (pool, host): fingerprints.timeline(list(states))
-        for (pool, host), states in groupby(machines.last_two(), key=lambda state: (state.pool, state.host))
-    }
-    return {"rows": [(line, next(iter(last[line.machine.pool, line.machine.host]), None)) for line in lines]}
 
 
 def stamp(row: Experiment) -> str:
@@ -136,7 +44,7 @@ def head(row: Experiment) -> dict[str, Any]:
         "experiment": row,
         "stamp": stamp(row),
         "now": present.now(row.progress, now) if row.state in HELD else None,
-        "late": is_late(row, now),
+        "late": queue.is_late(row, now),
     }
     return changing | (_queued(row) if row.state == State.QUEUED else {})
 
@@ -178,7 +86,7 @@ def detail(row: Experiment, shown: Shown) -> dict[str, Any]:
         "non_causal_why": NON_CAUSAL,
     }
     if row.state == State.DONE:
-        compared = compare_page.of_experiment(row, varied, shown.base)
+        compared = _thinned(row) if row.thinned_at else compare_page.of_experiment(row, varied, shown.base)
         context |= compared | _done(row, shown, non_causal, compared["baseline"])
         return context | _at_corner(row, varied, corners, shown.corner)
     context["layout"] = layout_drawing.asked(row.document)
@@ -189,6 +97,17 @@ def detail(row: Experiment, shown: Shown) -> dict[str, Any]:
         "matrix": present.matrix(row.plan, runs) if runs or row.state in HELD else None,
         "bars": present.bars(runs, non_causal),
         "sweep": sweep.section(row.document, row.plan, runs, shown.against, shown.metric),
+    }
+
+
+def _thinned(row: Experiment) -> dict[str, Any]:
+    """In place of a comparison, which takes the variants' steps: their medians."""
+    runs = list(row.runs.values(*present.SEEN))
+    timed = (run["variant"] for run in runs if run["summary"] is not None)
+    return {
+        "thinned": thinning.in_words(row),
+        "matrix": present.matrix(row.plan, present.seen(row.plan, runs)),
+        "baseline": next(timed, ""),
     }
 
 
@@ -240,9 +159,6 @@ def _done(row: Experiment, shown: Shown, non_causal: Container[str], baseline: s
     if not timed:
         return context
     run = next((run for run in timed if shown.run == str(run.position)), timed[0])
-    prefetch_related_objects([run], rank_page.first_rank())
-    steps = export.steps_of(run)
-    assert steps is not None
     summary, scale = result.Summary.model_validate(run.summary), result.Scale.model_validate(run.scale)
     requests = None if run.requests is None else result.Requests.model_validate(run.requests)
     return context | {
@@ -250,12 +166,22 @@ def _done(row: Experiment, shown: Shown, non_causal: Container[str], baseline: s
         "same_corner": [other for other in timed if other.condition == run.condition],
         "same_variant": [other for other in timed if other.variant == run.variant],
         "summary": summary,
-        "timeline": present.timeline(steps, scale),
         "stages": present.stage_rows(summary, scale),
         "floors": kernels.floors(summary),
         "latencies": present.latencies(summary),
         "requests": requests and present.first_requests(requests),
         "num_requests": requests and len(requests.e2e_ms),
+        **({} if row.thinned_at else _steps(run, summary, scale, shown)),
+    }
+
+
+def _steps(run: Run, summary: result.Summary, scale: result.Scale, shown: Shown) -> dict[str, Any]:
+    """What of a run takes its steps."""
+    prefetch_related_objects([run], rank_page.first_rank())
+    steps = export.steps_of(run)
+    assert steps is not None
+    return {
+        "timeline": present.timeline(steps, scale),
         "behind": latency.behind(summary, steps, scale, shown.behind),
         "ranks": rank_page.of_run(run, summary, steps, shown.step),
     }

@@ -33,6 +33,8 @@ from webapp.traces.store import held_recordings, held_trace
 
 MAX_ATTEMPTS = 3
 HEARTBEAT_TIMEOUT = timedelta(seconds=90)
+#: A worker writes a heartbeat every second; one that is older deserves a word.
+LATE_AFTER = timedelta(seconds=15)
 WAKE_EXPIRES_S = 60
 #: What a database that can't be reached for now raises.
 AWAY = (OperationalError, InterfaceError)
@@ -59,14 +61,17 @@ def enqueue(
     experiment: spec.Experiment,
     *,
     author: User | None,
+    by: User | str | None = None,
     pool: str | None = None,
     tags: Sequence[str] = (),
     labels: Mapping[str, str] | None = None,
 ) -> Experiment:
-    """Write a queued row and, once it is committed, wake a worker of its pool."""
+    """Write a queued row and, once it is committed, wake a worker of its pool. ``by``: who queued it, for the audit
+    list, where that is not its author."""
     with transaction.atomic():
         row = _enqueue(
             pool or settings.MOESCOPE_POOL,
+            by or author,
             title=experiment.title,
             document=experiment.document(),
             plan=[planned(run) for run in experiment.runs()],
@@ -85,6 +90,7 @@ def enqueue_kernels(asked: Asked, *, author: User | None, pool: str, tags: Seque
     """As `enqueue`, for the table of expert backends on a machine of ``pool``."""
     return _enqueue(
         pool,
+        author,
         kind=Kind.KERNELS,
         title=asked.title,
         document=asked.model_dump(),
@@ -95,11 +101,11 @@ def enqueue_kernels(asked: Asked, *, author: User | None, pool: str, tags: Seque
     )
 
 
-def _enqueue(pool: str, **fields: Any) -> Experiment:
+def _enqueue(pool: str, by: User | str | None, **fields: Any) -> Experiment:
     with transaction.atomic():
         row = Experiment.objects.create(pool=pool, queued_at=timezone.now(), **fields)
-        if row.author is not None:
-            audit.note(row.author, Deed.Action.QUEUED, row)
+        if by is not None:
+            audit.note(by, Deed.Action.QUEUED, row)
         transaction.on_commit(partial(wake, pool))
     return row
 
@@ -160,6 +166,10 @@ def beat(fence: Fence, progress: dict[str, Any], so_far: list[dict[str, Any]] | 
     if not row.update(**changes):
         return Order.LOST
     return Order.CANCEL if row.filter(cancel_requested=True).exists() else Order.GO_ON
+
+
+def is_late(row: Experiment, now: datetime) -> bool:
+    return row.heartbeat_at is not None and now - row.heartbeat_at > LATE_AFTER
 
 
 def begin_ingest(fence: Fence) -> bool:

@@ -11,21 +11,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bench_worker import capacity, models
+from bench_worker import models
 from bench_worker.parallel.topology import DOMAINS, builtin
 from bench_worker.result import LAYER_STAGES, Exchange, Summary
 from bench_worker.spec import Spec
 from webapp.experiments import rank_charts
 from webapp.experiments.layout_drawing import Drawing, drawing
 from webapp.experiments.origins import NETWORKS
+from webapp.experiments.redundancy import Cost, redundancy_cost
+from webapp.numbers import number_in
 from webapp.ui import formatting, heat
 from webapp.ui.pictures import Piece
 
 #: What the columns over all ranks are called in a `models.StageSeries`.
 IDLE, ASSIGNMENTS = "idle_us", "assignments"
 BYTES = {domain: f"bytes.{domain}" for domain in DOMAINS}
+GROUP_BYTES = {domain: f"group_bytes.{domain}" for domain in DOMAINS}
 #: Read whole, of every rank. Of the stages only the chosen step is read: there are too many.
-WHOLE = (IDLE, ASSIGNMENTS, *BYTES.values())
+WHOLE = (IDLE, ASSIGNMENTS, *BYTES.values(), *GROUP_BYTES.values())
 #: What is done once a step, around the layers.
 OTHER = "other"
 #: A MoE layer and, where it was measured, the attention before it, and its part of what is done once a step.
@@ -36,14 +39,16 @@ DOMAIN_WORDS = {"local": "on the rank itself", "intra_node": "inside the node", 
 
 
 class Columns(NamedTuple):
-    """What a run's ranks did: ``idle_us`` and ``assignments`` [R, S]; ``bytes`` [R, S] by domain; ``span_us`` [S], the
-    time of a layer with what it waits; ``steps`` [S], their numbers."""
+    """What a run's ranks did: ``idle_us`` and ``assignments`` [R, S]; ``bytes`` [R, S] by domain, and ``group_bytes``
+    likewise, of the collectives of attention groups; ``span_us`` [S], the time of a layer with what it waits; ``steps``
+    [S], their numbers."""
 
     steps: list[int]
     span_us: np.ndarray
     idle_us: np.ndarray
     assignments: np.ndarray
     bytes: dict[str, np.ndarray]
+    group_bytes: dict[str, np.ndarray]
 
     @property
     def idle_share(self) -> np.ndarray:
@@ -76,15 +81,6 @@ class Judgement(NamedTuple):
     verdict: str
 
 
-class Cost(NamedTuple):
-    """Memory that redundant experts take on each rank, and the tokens whose KV cache it could hold there instead; None
-    where tokens have none."""
-
-    copies: int
-    bytes: int
-    tokens: int | None
-
-
 @dataclass(frozen=True)
 class Ranks:
     origin: str
@@ -100,6 +96,8 @@ class Ranks:
     idle: dict[str, Any]
     links: list[StepLink]
     domains: list[tuple[str, str, int, float]]
+    #: What groups that share one attention sent beside that, in a sentence; empty where nothing.
+    groups: str
     pieces: list[Piece]
     matrix: heat.Map
     #: By node where there are too many ranks: what its rows are, and bytes.
@@ -135,13 +133,14 @@ def columns(
         idle_us=stacked(IDLE),
         assignments=stacked(ASSIGNMENTS),
         bytes={domain: stacked(name) for domain, name in BYTES.items()},
+        group_bytes={domain: stacked(name) for domain, name in GROUP_BYTES.items()},
     )
 
 
 def step_place(columns: Columns, asked: str) -> int:
     """The place of the step ``asked`` for by its number; of the one with the most waiting where there is no such."""
-    if asked.isdecimal() and len(asked) < 10 and int(asked) in columns.steps:
-        return columns.steps.index(int(asked))
+    if (number := number_in(asked)) in columns.steps:
+        return columns.steps.index(number)
     return int(columns.idle_share.argmax())
 
 
@@ -189,6 +188,7 @@ def section(
             (domain, DOMAIN_WORDS[domain], total, total / max(sum(totals.values()), 1))
             for domain, total in totals.items()
         ],
+        groups=_groups(columns.group_bytes),
         pieces=[
             Piece(domain, total, f"{domain}: {formatting.size(total)}") for domain, total in totals.items() if total
         ],
@@ -208,19 +208,18 @@ def held(exchange: Exchange, layer: int = 0) -> np.ndarray:
     return np.array(exchange.physical_to_logical[layer])[order].reshape(len(exchange.nodes), -1)
 
 
-def redundancy_cost(spec: Spec) -> Cost | None:
-    """What redundant experts take from the KV cache of each rank; None where there are none."""
-    if not (copies := spec.parallel.redundant_experts):
-        return None
-    plain = spec.model_copy(update={"parallel": spec.parallel.model_copy(update={"redundant_experts": 0})})
-    fit = capacity.fit(spec, None)
-    taken = fit.parts["experts"] - capacity.fit(plain, None).parts["experts"]
-    return Cost(copies, taken, taken // fit.kv_bytes_per_token if fit.kv_bytes_per_token else None)
-
-
 def _network(name: str | None) -> str | None:
     """The modelled network's name, with what it is where it came along."""
     return f"{name}: {builtin()[name].description}" if name in builtin() else name
+
+
+def _groups(sent: Mapping[str, np.ndarray]) -> str:
+    """What the collectives of tensor-parallel groups sent, ``sent`` [R, S] by domain."""
+    totals = {domain: int(values.sum()) for domain, values in sent.items()}
+    parts = [f"{formatting.size(total)} {DOMAIN_WORDS[domain]}" for domain, total in totals.items() if total]
+    if not parts:
+        return ""
+    return f"Beside that, the ranks of each attention group sent one another {' and '.join(parts)} around the layers."
 
 
 def _waiting(idle_us: np.ndarray, span_us: float) -> str:

@@ -6,12 +6,12 @@ Shapes: ``S`` steps, ``n`` requests.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from bench_worker.result import Requests, Scale, Steps, Summary
-from webapp.experiments.present import LATENCIES, step_stages_ms
+from bench_worker.result import Requests, Scale, Steps
+from webapp.experiments.present import step_stages_ms
 from webapp.ui.charts import token
 from webapp.ui.formatting import MISSING, count, duration_ms
 from webapp.ui.tables import Column
@@ -20,25 +20,6 @@ from webapp.ui.tables import Column
 READ = tuple(name for name in Requests.model_fields if name != "itl_ms")
 #: What happens to a request, in order, with its colour. No stage's: a stage is part of a step.
 PHASES = {"waiting": "hatched var(--line-strong)", "prefill": token("series-2"), "decode": token("series-3")}
-
-
-class Tail(NamedTuple):
-    """The steps behind the p95 of a latency, as places among all; ``short`` is its name in a table."""
-
-    metric: str
-    name: str
-    short: str
-    reason: str
-    steps: list[int]
-
-
-def tails(summary: Summary) -> list[Tail]:
-    """In the order of the latencies; those that have a p95."""
-    return [
-        Tail(metric, name, metric.removesuffix("_ms").upper(), found.reason, found.steps)
-        for name, metric in LATENCIES.items()
-        if (found := summary.tails.get(metric)) is not None
-    ]
 
 
 def step_columns(steps: Steps, scale: Scale) -> list[Column]:

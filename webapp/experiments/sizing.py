@@ -20,6 +20,7 @@ from bench_worker.spec import Experiment, Library, Spec, SpecError
 from webapp.experiments import fields, machines, memory
 from webapp.experiments.memory_bar import MemoryBar, memory_bar
 from webapp.experiments.models import Machine
+from webapp.experiments.redundancy import Cost, redundancy_cost
 from webapp.ui import formatting
 
 #: The page's fields: place in the document's base, label, and what stands for an empty one.
@@ -86,8 +87,8 @@ class Answer:
     least: devices.Enough | None
     warning: str | None
     measurement: Measurement
-    #: By how many requests at once the redundant experts squeeze the KV cache.
-    squeezed: int
+    #: What redundant experts take; None where there are none.
+    copies: Cost | None
     #: The form of a new experiment with the same values; empty for a model that it does not offer.
     new_query: str
 
@@ -122,6 +123,8 @@ class SizingForm(forms.Form):
         )
 
     def clean(self) -> None:
+        if self.errors:  # a text with a character that none may have
+            return
         asked: dict[str, Any] = {}
         for name, (path, _, _) in ASKED.items():
             values = fields.values_of(self.cleaned_data[name])
@@ -165,7 +168,7 @@ class SizingForm(forms.Form):
             least=None if deployment.fits else devices.enough(spec, device.memory_bytes),
             warning=capacity.beyond_context(self._model, deployment.tokens_per_sequence),
             measurement=_measurement(spec, deployment.tokens_per_sequence, self.library),
-            squeezed=_squeezed(spec, deployment),
+            copies=redundancy_cost(spec, device.memory_bytes),
             new_query="" if self.library.allow_paths else self._new_query(),
         )
 
@@ -229,16 +232,8 @@ def query_of(spec: Spec, tokens_per_sequence: int) -> str:
     return urlencode(query)
 
 
-def _squeezed(spec: Spec, deployment: capacity.Fit) -> int:
-    without = spec.model_copy(update={"parallel": spec.parallel.model_copy(update={"redundant_experts": 0})})
-    most = capacity.fit(without, deployment.device_bytes).max_concurrency
-    assert most is not None
-    assert deployment.max_concurrency is not None
-    return most - deployment.max_concurrency
-
-
 def _ranks(spec: Spec) -> int:
-    return spec.parallel.layout.tp * spec.parallel.layout.dp
+    return spec.parallel.layout.num_ranks
 
 
 def _measurement(spec: Spec, tokens_per_sequence: int, library: Library) -> Measurement:

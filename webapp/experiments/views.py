@@ -19,11 +19,26 @@ from bench_worker import devices, spec
 from bench_worker.strategies import NON_CAUSAL, STRATEGIES
 from webapp.accounts.models import Role
 from webapp.accounts.roles import member, needs
-from webapp.experiments import backends, export, fields, kernel_page, machines, memory, page, queue, run_page, sizing
+from webapp.experiments import (
+    backends,
+    export,
+    fields,
+    home_page,
+    kernel_page,
+    machine_page,
+    machines,
+    memory,
+    page,
+    queue,
+    run_page,
+    sizing,
+)  # fmt: skip
 from webapp.experiments.filters import ExperimentFilter
 from webapp.experiments.forms import DocumentForm, ExperimentForm
 from webapp.experiments.kernels_form import KernelsForm
 from webapp.experiments.models import Experiment, Kind, Machine
+from webapp.experiments.thinning import Thinned
+from webapp.numbers import number_in
 from webapp.traces.store import traces_library
 
 PER_PAGE = 25
@@ -37,7 +52,7 @@ part_of_its_page = vary_on_headers("HX-Request")
 @part_of_its_page
 def home(request: HttpRequest) -> HttpResponse:
     """What is happening: running, waiting, recently ended. The page asks for its ``now`` part again as time passes."""
-    return render(request, _or_part(request, "experiments/home.html", "now"), page.home())
+    return render(request, _or_part(request, "experiments/home.html", "now"), home_page.home())
 
 
 @require_safe
@@ -140,7 +155,7 @@ def run(request: HttpRequest, pk: int, position: int) -> HttpResponse:
 
 @require_safe
 def machine_list(request: HttpRequest) -> HttpResponse:
-    return render(request, "experiments/machines.html", page.machine_list())
+    return render(request, "experiments/machines.html", machine_page.machine_list())
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -152,14 +167,17 @@ def machine(request: HttpRequest, pk: int) -> HttpResponse:
     form = KernelsForm(request.POST) if request.method == "POST" else KernelsForm.like(kernels["tables"])
     if form.is_valid() and form.fits(chosen.pool):
         return redirect(queue.enqueue_kernels(form.asked, author=member(request), pool=chosen.pool))
-    context = page.machine(chosen) | kernels | {"form": form}
+    context = machine_page.machine(chosen) | kernels | {"form": form}
     return render(request, "experiments/machine.html", context, status=422 if form.errors else 200)
 
 
 @require_safe
 def result(request: HttpRequest, pk: int) -> HttpResponse:
     """The result file, or the table of kernels, as the worker wrote it."""
-    measured = export.result_of(visible(pk))
+    try:
+        measured = export.result_of(visible(pk))
+    except Thinned as thinned:
+        return refused(str(thinned), 410)
     if measured is None:
         raise Http404("This experiment has no result.")
     return download(export.as_json(measured), f"result-{pk}.json")
@@ -214,8 +232,8 @@ def _missing(form: DocumentForm | ExperimentForm) -> dict[str, Any]:
 
 def _source(request: HttpRequest) -> Experiment | None:
     """The experiment to start from, ``?from=ID``."""
-    number = request.GET.get("from", "")
-    row = visible(int(number)) if number.isdecimal() and len(number) < 18 else None
+    number = number_in(request.GET.get("from", ""))
+    row = None if number is None else visible(number)
     if row is not None and row.kind != Kind.EXPERIMENT:
         raise Http404("No experiment can start from this.")
     return row
@@ -247,6 +265,11 @@ def _switched(
     if form is None:
         posted.add_error("document", "The form has no fields for some of this; queue it from here.")
     return form or posted
+
+
+def refused(sentence: str, status: int = 422) -> HttpResponse:
+    """Why there is no file, for who follows a link to one."""
+    return HttpResponse(f"{sentence}\n", status=status, content_type="text/plain; charset=utf-8")
 
 
 def download(data: bytes, name: str, kind: str = "application/json") -> HttpResponse:

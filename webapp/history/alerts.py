@@ -13,13 +13,12 @@ from functools import partial
 from django.conf import settings
 from django.db import transaction
 from django.db.models import F, QuerySet
-from django.db.models.fields.json import KeyTransform
 from django.utils import timezone
 
 from webapp.accounts import mail
 from webapp.experiments import attendant
-from webapp.experiments.models import Experiment
-from webapp.history import versions, webhooks, wording
+from webapp.history import reruns, versions, webhooks, wording
+from webapp.history.detection import Opinion
 from webapp.history.models import Change, Delivery, Digest, Group, Record, Triage
 from webapp.history.series import is_same_event
 
@@ -50,7 +49,8 @@ def compose(group: Group, now: datetime) -> Digest | None:
     """One digest of all that was confirmed and nobody was told. None: it belongs to an event that was told before, or
     tonight's digest is out already."""
     Group.objects.select_for_update().get(pk=group.pk)
-    untold = list(_untold().filter(series__group=group).select_related("series", "first", "last_before"))
+    beside = ("series", "first", "last_before", "rerun")
+    untold = list(_untold().filter(series__group=group).select_related(*beside))
     place = {pk: index for index, pk in enumerate(Record.objects.filter(group=group).values_list("pk", flat=True))}
     told = list(Change.objects.filter(series__group=group, told_at__isnull=False))
     known = [change for change in untold if any(is_same_event(change, other, place) for other in told)]
@@ -93,27 +93,20 @@ def _written(group: Group, changes: Sequence[Change], now: datetime) -> Digest:
             p_value=change.p_value,
             first=change.first.at,
             address=f"{settings.MOESCOPE_URL}{change.series.get_absolute_url()}",
+            confirmed_by=reruns.confirmed_by(change),
         )
         for change in changes
     ]
     earliest = min(changes, key=lambda change: change.first.at)
-    new = versions.differences(_versions(earliest.last_before), _versions(earliest.first))
+    again = dict.fromkeys(reruns.about_environment(c) for c in changes if c.opinion == Opinion.CONFIRMS)
+    new = versions.differences(earliest.last_before.versions, earliest.first.versions)
     return Digest.objects.create(
         group=group,
         night=now.date(),
         subject=wording.subject(str(group), slower)[:300],
-        text=wording.text(str(group), slower, new),
+        text=wording.text(str(group), slower, new, "\n".join(again)),
         facts=wording.facts(str(group), slower, new),
     )
-
-
-def _versions(record: Record) -> dict[str, str]:
-    environment = KeyTransform("environment", "result")
-    row = Experiment.objects.filter(pk=record.experiment_id).annotate(
-        commit=KeyTransform("commit", environment), software=KeyTransform("versions", environment)
-    )
-    labels, commit, software = row.values_list("labels", "commit", "software").get()
-    return versions.known(labels, commit, software)
 
 
 def _send(digest: Digest, channel: str) -> str:

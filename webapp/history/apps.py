@@ -8,6 +8,6 @@ class HistoryConfig(AppConfig):
 
     def ready(self) -> None:
         from webapp.experiments import attendant
-        from webapp.history import alerts, nights, series
+        from webapp.history import alerts, nights, reruns, retention, series
 
-        attendant.DUTIES += [nights.queue_due, series.follow, alerts.look]
+        attendant.DUTIES += [nights.queue_due, series.follow, reruns.look, alerts.look, retention.look]

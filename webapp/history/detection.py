@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 from scipy.special import stdtr
@@ -27,6 +28,8 @@ WINDOW, NEAR = 60, 30
 SHORTEST = 4
 #: p-values: to consider a point, and to keep it.
 MAYBE, SURE = 0.004, 5e-4
+#: A re-run confirms by itself only what is as sure as this, for it shares the night's luck with the night.
+SURE_AT_ONCE = 1e-5
 #: Smaller steps are not told: machines of one class differ by as much.
 SMALLEST_RATIO = 1.0375
 #: Nights around one that tell what is usual then, and how many of their standard deviations a night may be off it.
@@ -55,25 +58,59 @@ def change_points(values: Sequence[float] | np.ndarray) -> list[ChangePoint]:
     return _kept(logs, _considered(logs))
 
 
+class Opinion(StrEnum):
+    """What a re-run of the last night says of a suspicion."""
+
+    CONFIRMS = "confirms"
+    UNDECIDED = "undecided"
+    DOUBTS = "doubts"  # the next night by itself must not confirm it
+
+
 def confirmed(
-    values: Sequence[float] | np.ndarray, tonight: Iterable[ChangePoint], earlier: Sequence[ChangePoint]
+    values: Sequence[float] | np.ndarray,
+    tonight: Iterable[ChangePoint],
+    earlier: Sequence[ChangePoint],
+    doubted: Sequence[ChangePoint] = (),
 ) -> list[ChangePoint]:
     """Those of ``tonight``, the change points of ``values`` [N], that the last night bears out.
 
-    ``earlier``: the change points without the last night. A point is borne out if it was among them, and if the last
-    night, which had no part in that, is nearer to the new level than to the old one.
+    ``earlier``: the change points without the last night, of which a re-run ``doubted`` some. A point is borne out if
+    it was among the others, and if the last night, which had no part in that, is nearer to the new level than to the
+    old one.
     """
     known = _checked(values)
     return [
         point
         for point in tonight
-        if any(is_same_step(point, before) for before in earlier) and _bears_out(known, point)
+        if any(is_same_step(point, before) for before in earlier)
+        and not any(is_same_step(point, before) for before in doubted)
+        and _bears_out(known[:-1], point, known[-1])
     ]
 
 
-def _bears_out(values: np.ndarray, point: ChangePoint) -> bool:
-    halfway = float(np.median(values[point.index : -1])) / math.sqrt(point.ratio)
-    return bool(values[-1] > halfway) == (point.ratio > 1)
+def suspected(tonight: Sequence[ChangePoint], confirmed: Sequence[ChangePoint]) -> ChangePoint | None:
+    """The level that is in force tonight, if it is a higher one and not ``confirmed``: what a re-run can ask about."""
+    return tonight[-1] if tonight and tonight[-1].ratio > 1 and tonight[-1] not in confirmed else None
+
+
+def opinion(values: Sequence[float] | np.ndarray, point: ChangePoint, again: float) -> Opinion:
+    """What ``again``, the last of ``values`` [N] measured once more, says of ``point``, their last change point.
+
+    It confirms a sure point if it is nearer to the new level than to the old one, and doubts one of which it shows no
+    trace. Simulations set these limits so that re-runs cause no more false alerts than nights alone, however alike a
+    night and its re-run are (`tools.histories`).
+    """
+    known = _checked([*values, again])[:-1]
+    if point.p_value <= SURE_AT_ONCE and _bears_out(known, point, again):
+        return Opinion.CONFIRMS
+    old_level = float(np.median(known[point.index :])) / point.ratio
+    return Opinion.DOUBTS if (again <= old_level) == (point.ratio > 1) else Opinion.UNDECIDED
+
+
+def _bears_out(values: np.ndarray, point: ChangePoint, further: float) -> bool:
+    """Whether a ``further`` value is nearer to the new level of ``values`` [N] than to the old one."""
+    halfway = float(np.median(values[point.index :])) / math.sqrt(point.ratio)
+    return bool(further > halfway) == (point.ratio > 1)
 
 
 def is_same_step(one: ChangePoint, other: ChangePoint) -> bool:

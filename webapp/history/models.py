@@ -13,6 +13,7 @@ from django.urls import reverse
 
 from webapp.experiments.models import Experiment, Run
 from webapp.history import timetable
+from webapp.history.detection import Opinion
 
 
 class CatchUp(models.TextChoices):
@@ -34,6 +35,7 @@ class Schedule(models.Model):
     is_on = models.BooleanField(default=True)
     catch_up = models.CharField(max_length=4, choices=CatchUp.choices, default=CatchUp.SKIP)
     hours = models.PositiveSmallIntegerField(default=6, help_text="A night that has not ended by then is told.")
+    measures_again = models.BooleanField(default=True, help_text="At once, a night that looks slower; see `reruns`.")
     since = models.DateTimeField(help_text="Due times before this don't count.")
 
     class Meta:
@@ -92,7 +94,6 @@ class Group(models.Model):
     fingerprint = models.CharField(max_length=16)
     machine = models.CharField(max_length=200, help_text="A machine's name, which those of a class share.")
     title = models.CharField(max_length=200, help_text="Of the latest experiment.")
-    analysed_at = models.DateTimeField(null=True)
 
     class Meta:
         constraints = (models.UniqueConstraint(fields=("fingerprint", "machine"), name="group_once"),)
@@ -107,13 +108,40 @@ class Record(models.Model):
     group = models.ForeignKey(Group, on_delete=models.CASCADE, related_name="records")
     experiment = models.OneToOneField(Experiment, on_delete=models.CASCADE, related_name="record")
     at = models.DateTimeField(help_text="When it was due, or ended where no schedule asked for it.")
+    versions = models.JSONField(default=dict, help_text="Labels, commit and software by name; see `versions.known`.")
+    is_counted = models.BooleanField(default=True, help_text="False since an analysis saw that it is deleted.")
 
     class Meta:
         ordering = ("at", "pk")
-        indexes = (models.Index(fields=("group", "at"), name="record_of_group"),)
+        indexes = (
+            models.Index(fields=("group", "at"), name="record_of_group"),
+            models.Index(fields=("experiment",), condition=Q(is_counted=False), name="record_not_counted"),
+        )
 
     def __str__(self) -> str:
         return f"{self.group} at {self.at:%Y-%m-%d %H:%M}"
+
+
+class Rerun(models.Model):
+    """A night that looked slower, measured once more: once, whatever restarts, since its record is unique. It is no
+    night of its own, it only says what it thinks of the suspicion. See `reruns`."""
+
+    record = models.OneToOneField(Record, on_delete=models.SET_NULL, null=True, related_name="rerun")
+    experiment = models.OneToOneField(Experiment, on_delete=models.SET_NULL, null=True, related_name="rerun")
+    judged_at = models.DateTimeField(null=True, help_text="When it was heard, or given up.")
+    measured_at = models.DateTimeField(null=True, help_text="When it ended, where it has something to say.")
+    silent_because = models.TextField(blank=True, help_text="One sentence: why nothing came of it.")
+    versions = models.JSONField(default=dict, help_text="What it measured; as those of a `Record`.")
+
+    class Meta:
+        constraints = (
+            models.CheckConstraint(
+                name="rerun_is_silent_for_a_reason", condition=Q(silent_because="") | Q(judged_at__isnull=False)
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"re-run of {self.record}"
 
 
 class Series(models.Model):
@@ -154,6 +182,20 @@ class Point(models.Model):
         return f"{self.value:g}"
 
 
+class Thinning(models.Model):
+    """One night's thinning of old steps, and how far it came. See `retention`."""
+
+    night = models.DateField(unique=True)
+    began_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+    experiments = models.PositiveIntegerField(default=0)
+    runs = models.PositiveIntegerField(default=0)
+    num_bytes = models.PositiveBigIntegerField(default=0)
+
+    def __str__(self) -> str:
+        return f"thinning of {self.night:%Y-%m-%d}"
+
+
 class Triage(models.TextChoices):
     """What the team says about a change."""
 
@@ -176,7 +218,14 @@ class Change(models.Model):
     last_before = models.ForeignKey(Record, on_delete=models.CASCADE, related_name="+", help_text="Of the old level.")
     ratio = models.FloatField(help_text="New level / old level.")
     p_value = models.FloatField()
-    confirmed_at = models.DateTimeField(null=True, help_text="When a further night bore it out.")
+    confirmed_at = models.DateTimeField(null=True, help_text="When a further night or a re-run bore it out.")
+    suspected = models.ForeignKey(
+        Record, on_delete=models.SET_NULL, null=True, related_name="suspicions",
+        help_text="The last night, where this is slower since then and not confirmed.",
+    )  # fmt: skip
+    rerun = models.ForeignKey(Rerun, on_delete=models.SET_NULL, null=True, related_name="changes")
+    opinion = models.CharField(max_length=8, blank=True, choices=[(word, word) for word in Opinion],
+                               help_text="What its latest re-run says of it.")  # fmt: skip
     told_at = models.DateTimeField(null=True, help_text="When a digest told it.")
     state = models.CharField(max_length=12, choices=Triage.choices, default=Triage.NEW)
     note = models.TextField(blank=True)

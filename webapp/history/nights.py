@@ -17,6 +17,7 @@ from django.utils import timezone
 from bench_worker.errors import DoesNotFit
 from bench_worker.spec import Experiment as Asked
 from bench_worker.spec import SpecError
+from webapp.accounts.models import User
 from webapp.experiments import attendant, memory, queue
 from webapp.experiments.models import State
 from webapp.history.models import CatchUp, Night, Schedule
@@ -38,17 +39,22 @@ def queue_due(now: datetime | None = None) -> None:
     for schedule in schedules:
         due_at = last_due(schedule.days, schedule.at, now)
         if due_at >= schedule.since and (schedule.latest is None or schedule.latest < due_at):
-            attendant.done(partial(_begin, schedule, due_at, now))
+            attendant.done(partial(_begin, schedule, due_at, now, by=itself(schedule)))
 
 
-def run_now(schedule: Schedule, now: datetime | None = None) -> Night | None:
-    """Begin a night that nobody planned. None: one was begun in this minute, as by a second click."""
+def run_now(schedule: Schedule, by: User, now: datetime | None = None) -> Night | None:
+    """Begin a night that nobody planned, as ``by`` asks. None: one was begun in this minute, as by a second click."""
     now = now or timezone.now()
-    return _begin(schedule, now.replace(second=0, microsecond=0), now)
+    return _begin(schedule, now.replace(second=0, microsecond=0), now, by)
+
+
+def itself(schedule: Schedule) -> str:
+    """The schedule in the audit list: what it queues belongs to its owner, who did not queue it."""
+    return f"schedule {schedule.title}"
 
 
 @transaction.atomic
-def _begin(schedule: Schedule, due_at: datetime, now: datetime) -> Night | None:
+def _begin(schedule: Schedule, due_at: datetime, now: datetime, by: User | str) -> Night | None:
     """None: the night is there already."""
     night, is_first = Night.objects.get_or_create(schedule=schedule, due_at=due_at)
     if not is_first:
@@ -61,7 +67,7 @@ def _begin(schedule: Schedule, due_at: datetime, now: datetime) -> Night | None:
         except (SpecError, DoesNotFit) as error:
             night.left_out = str(error)
         else:
-            night.experiment = queue.enqueue(asked, author=schedule.owner, pool=schedule.pool, tags=[TAG])
+            night.experiment = queue.enqueue(asked, author=schedule.owner, by=by, pool=schedule.pool, tags=[TAG])
     if night.left_out:
         log.warning("Schedule %s: the night of %s is left out: %s", schedule.pk, due_at, night.left_out)
     night.save()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime, time
+from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
 from django import forms
@@ -15,10 +15,12 @@ from webapp.experiments import machines
 from webapp.experiments.models import Experiment, Kind
 from webapp.history.models import CatchUp, Schedule
 from webapp.history.timetable import DAYS
+from webapp.numbers import number_in
 
 #: Offered to choose from, the latest first; others come by their own page.
 OFFERED = 50
 MAX_HOURS = 72
+FARTHEST = timedelta(days=366)
 TIME = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 NOT_A_TIME = "{!r} is not a time of day: write hours and minutes, as in 02:30, and tick the days above."
 
@@ -49,6 +51,11 @@ class ScheduleForm(forms.Form):
     pool = forms.ChoiceField(label="Pool")
     owner = forms.ModelChoiceField(User.objects.none(), label="Owner", help_text="Its nights are queued in this name.")
     catch_up = forms.ChoiceField(label="A night that nothing could queue in time", choices=CatchUp.choices)
+    measures_again = forms.ChoiceField(
+        label="A night that looks slower", required=False,
+        choices=[(True, "measure it again at once"), (False, "wait for the next night")],
+        help_text="A re-run that agrees may confirm it hours earlier, and one that does not spares a false alert.",
+    )  # fmt: skip
     hours = forms.IntegerField(
         label="Hours until it must have ended", min_value=1, max_value=MAX_HOURS, initial=6,
         help_text="If it has not by then, home says so.",
@@ -62,7 +69,7 @@ class ScheduleForm(forms.Form):
         schedule: Schedule | None = None,
         initial: dict[str, Any] | None = None,
     ) -> None:
-        super().__init__(data, initial=_said(schedule) if schedule else initial, label_suffix="")
+        super().__init__(data, initial=_said(schedule, now) if schedule else initial, label_suffix="")
         self.now, self.schedule = now, schedule
         self.fields["pool"].choices = [(pool, pool) for pool in machines.pools()]  # type: ignore[attr-defined]
         self.fields["owner"].queryset = User.objects.order_by("username")  # type: ignore[attr-defined]
@@ -78,6 +85,9 @@ class ScheduleForm(forms.Form):
         if found is None:
             raise ValidationError(NOT_A_TIME.format(text[:40]))
         return time(int(found[1]), int(found[2]))
+
+    def clean_measures_again(self) -> bool:
+        return bool(self.cleaned_data["measures_again"] != "False")
 
     def clean_owner(self) -> User:
         owner: User = self.cleaned_data["owner"]
@@ -95,6 +105,8 @@ class ScheduleForm(forms.Form):
                 f"{first_on} {at:%H:%M} UTC is in the past (it is {self.now:%Y-%m-%d %H:%M} UTC): name a later day, or "
                 "leave it empty.",
             )
+        elif first_on and first_on > self.now.date() + FARTHEST:
+            self.add_error("first_on", f"{first_on} is too far away; at most {FARTHEST.days} days are allowed.")
 
     def save(self) -> Schedule:
         """Write it. Only due times from now on, or from the first day on, count."""
@@ -103,7 +115,7 @@ class ScheduleForm(forms.Form):
         if given["title"]:
             schedule.title = given["title"]
         schedule.document["title"] = schedule.title
-        for name in ("at", "pool", "owner", "catch_up", "hours"):
+        for name in ("at", "pool", "owner", "catch_up", "measures_again", "hours"):
             setattr(schedule, name, given[name])
         schedule.days = sorted(given["days"])
         first_on = given["first_on"]
@@ -116,9 +128,9 @@ def choices(wanted: Any = None) -> list[tuple[int, str]]:
     """The latest experiments by number and title, the one that is ``wanted`` among them where it exists."""
     rows = Experiment.objects.visible().filter(kind=Kind.EXPERIMENT)
     offered = list(rows.values_list("pk", "title")[:OFFERED])
-    number = str(wanted or "")
-    if number.isdecimal() and len(number) < 18 and int(number) not in dict(offered):
-        offered = [*rows.filter(pk=int(number)).values_list("pk", "title"), *offered]
+    number = number_in(str(wanted or ""))
+    if number is not None and number not in dict(offered):
+        offered = [*rows.filter(pk=number).values_list("pk", "title"), *offered]
     return [(pk, f"{title[:80]} (#{pk})") for pk, title in offered]
 
 
@@ -127,6 +139,7 @@ def _copied(pk: int) -> Schedule:
     return Schedule(title=row.title, document=row.document)
 
 
-def _said(schedule: Schedule) -> dict[str, Any]:
-    names = ("title", "days", "pool", "owner", "catch_up", "hours")
-    return {name: getattr(schedule, name) for name in names} | {"at": f"{schedule.at:%H:%M}"}
+def _said(schedule: Schedule, now: datetime) -> dict[str, Any]:
+    names = ("title", "days", "pool", "owner", "catch_up", "measures_again", "hours")
+    first_on = schedule.since.date() if schedule.since > now else None
+    return {name: getattr(schedule, name) for name in names} | {"at": f"{schedule.at:%H:%M}", "first_on": first_on}

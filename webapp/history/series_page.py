@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 from django.core.paginator import Page, Paginator
 from django.db.models import Count, F
-from django.db.models.fields.json import KeyTransform
 
-from webapp.history import metrics, series_chart, versions
+from webapp.history import metrics, reruns, series_chart, versions, watchdog
 from webapp.history.models import CLOSED, Change, Delivery, Point, Series, Triage
 from webapp.history.series import DRAWN
 from webapp.history.trend import usual_range
@@ -75,8 +74,17 @@ def interval(week: Sequence[float]) -> str:
     return f"{ratio} against the week before, 95% interval {low} to {high}".replace("-", "−")
 
 
+def last_night(now: datetime) -> dict[str, Any]:
+    """For home: how the latest nights went, and what is wrong with them."""
+    lines = watchdog.lines(now)
+    return (headline() if lines else {}) | {
+        "num_schedules": sum(line.schedule.is_on for line in lines),
+        "troubled": [line for line in lines if line.concerns],
+    }
+
+
 def headline() -> dict[str, Any]:
-    """For home: how many series are steady, and which one became slower most, by event, of those that are confirmed."""
+    """How many series are steady, and which one became slower most, by event, of those that are confirmed."""
     slower = Change.objects.exclude(state__in=CLOSED).filter(ratio__gt=1, confirmed_at__isnull=False)
     lines = [Line(change.series, change, []) for change in slower.select_related("series__group", "first")]
     lines.sort(key=lambda line: (not line.series.metric.startswith(metrics.STAGE), -line.change.ratio))  # type: ignore[union-attr]
@@ -130,7 +138,7 @@ def _places(changes: Any) -> dict[int, list[int]]:
 def of_series(series: Series) -> dict[str, Any]:
     """The page of one series."""
     nights = _nights(series)
-    changes = list(series.changes.select_related("first", "last_before", "by").order_by("-first__at"))
+    changes = list(series.changes.select_related("first", "last_before", "by", "rerun").order_by("-first__at"))
     place = {night.experiment: index for index, night in enumerate(nights)}
     at = {change.pk: place[change.first.experiment_id] for change in changes if change.first.experiment_id in place}
     values = [night.value for night in nights]
@@ -156,6 +164,10 @@ class _Told(NamedTuple):
     before: Night | None
     after: Night | None
 
+    @property
+    def rerun_words(self) -> str:
+        return reruns.in_words(self.change)
+
 
 def _beside(change: Change, nights: Sequence[Night], place: Mapping[int, int]) -> tuple[Night | None, Night | None]:
     before, after = (place.get(record.experiment_id) for record in (change.last_before, change.first))
@@ -163,18 +175,13 @@ def _beside(change: Change, nights: Sequence[Night], place: Mapping[int, int]) -
 
 
 def _nights(series: Series) -> list[Night]:
-    environment = KeyTransform("environment", "record__experiment__result")
     points = (
         Point.objects.filter(series=series, record__experiment__deleted_at=None)
         .order_by("-record__at", "-record")
-        .annotate(commit=KeyTransform("commit", environment), software=KeyTransform("versions", environment))
-        .values_list(
-            "record__at", "value", "run", "record__experiment", "record__experiment__labels", "commit", "software"
-        )[:SHOWN]
+        .values_list("record__at", "value", "run", "record__experiment", "record__versions")[:SHOWN]
     )
     nights: list[Night] = []
-    for at, value, run, experiment, labels, commit, software in reversed(list(points)):
-        told = versions.known(labels, commit, software)
+    for at, value, run, experiment, told in reversed(list(points)):
         differs = versions.differences(nights[-1].versions, told) if nights else {}
         new = {name: after for name, (_, after) in differs.items()}
         nights.append(Night(at, value, run, experiment, told, new))

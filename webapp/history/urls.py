@@ -13,6 +13,7 @@ _schedules = [
 ]
 _history = [
     path("", series_views.overview, name="overview"),
+    path("last-night/", series_views.last_night, name="last-night"),
     path("<int:pk>/", series_views.series, name="series"),
     path("changes/<int:pk>/triage/", series_views.triage, name="triage"),
 ]

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from django.db.models import Count, Q
+from django.db.models import Count, Q, QuerySet
 
 from bench_worker.workload.generators import GENERATORS
 from webapp.traces import charts, recording_store
-from webapp.traces.models import Recording, Trace
+from webapp.traces.models import Entry, Recording, Trace
 from webapp.traces.uploads import RecordingForm, TraceForm
 from webapp.ui import heat
 
 #: Experiments that a page names of those that use an entry.
 RECENT = 8
-_USES = Count("experiments", filter=Q(experiments__deleted_at=None))
 
 
 class Layer(NamedTuple):
@@ -38,11 +37,19 @@ class Spread(NamedTuple):
     rows: list[tuple[str, int]]
 
 
+E = TypeVar("E", bound=Entry)
+
+
+def with_uses(entries: QuerySet[E]) -> QuerySet[Any]:
+    """``entries``, each with ``num_uses``: how many experiments name it, but for deleted ones."""
+    return entries.annotate(num_uses=Count("experiments", filter=Q(experiments__deleted_at=None)))
+
+
 def library(trace_form: TraceForm | None = None, recording_form: RecordingForm | None = None) -> dict[str, Any]:
     """All entries, and the forms that bring in more."""
     return {
-        "entries": Trace.objects.described().annotate(num_uses=_USES).order_by("name"),
-        "recordings": Recording.objects.described().annotate(num_uses=_USES).order_by("name"),
+        "entries": with_uses(Trace.objects.described()).order_by("name"),
+        "recordings": with_uses(Recording.objects.described()).order_by("name"),
         "built_in": [(name, generator.source) for name, generator in GENERATORS.items()],
         "trace_form": trace_form or TraceForm(),
         "recording_form": recording_form or RecordingForm(),

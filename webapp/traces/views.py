@@ -14,11 +14,9 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from django_htmx.http import HttpResponseClientRedirect
 
 from bench_worker.workload.requests import PLAIN_HEADER
-from webapp.accounts import audit
-from webapp.accounts.models import Deed
-from webapp.accounts.roles import member, require_change
+from webapp.accounts.roles import member
 from webapp.limits import takes_up_to
-from webapp.traces import page, store
+from webapp.traces import deeds, page
 from webapp.traces.models import Recording, Trace
 from webapp.traces.uploads import MAX_RECORDING_BYTES, MAX_TRACE_BYTES, ImportForm, RecordingForm, TraceForm
 
@@ -111,11 +109,9 @@ def _refused(request: HttpRequest, kind: str, form: ImportForm) -> HttpResponse:
 
 
 def _deleted(request: HttpRequest, entry: Trace | Recording) -> HttpResponse:
-    require_change(member(request), entry.created_by)
-    if not store.delete(entry):
+    if not deeds.delete(member(request), entry):
         messages.error(request, f"{entry.name} stays: an experiment names it.")
         return redirect(entry)
-    audit.note(member(request), Deed.Action.DELETED, entry.name)
     messages.success(request, f"{entry.name} was deleted.")
     return redirect("traces:list")
 

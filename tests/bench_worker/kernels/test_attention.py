@@ -97,3 +97,27 @@ def test_rotary_turns_each_pair_by_its_angle():
     turned = rotary(torch.tensor([[[3.0, 4.0]]]), angle.cos().view(1, 1, 1), angle.sin().view(1, 1, 1))
     expected = [3 * math.cos(0.7) - 4 * math.sin(0.7), 4 * math.cos(0.7) + 3 * math.sin(0.7)]
     assert turned.flatten().tolist() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("members", [2, 4])
+@pytest.mark.parametrize("kind", ["gqa", "window", "mla"])
+def test_the_parts_of_a_group_sum_to_the_whole(kind, members):
+    """Two steps, so that the second reads what the first left in each part's cache. With four members, two of them have
+    the same key-value head."""
+    weights = Weights(torch.float32, CPU, seed=1)
+    whole = BLOCKS[kind](weights)
+    parts = [whole.shard(member, members) for member in range(members)]
+    for block in (whole, *parts):
+        block.make_cache(1, 8, weights)
+    for rows, place in ((weights.noise(5, 32), Segment(0, 0, 5, 0)), (weights.noise(1, 32), Segment(0, 0, 1, 5))):
+        expected = whole.attend(rows, layout(place))
+        found = sum(part.attend(rows, layout(place)) for part in parts)
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_part_holds_its_heads_alone():
+    """4 query and 2 key-value heads of 8: one of two members has 2 and 1, of four 1 and 1."""
+    whole = BLOCKS["gqa"](Weights(torch.float32, CPU, seed=1))
+    assert [whole.shard(0, members).qkv.shape[0] for members in (2, 4)] == [(2 + 2) * 8, (1 + 2) * 8]
+    assert torch.equal(whole.shard(2, 4).qkv[8:], whole.shard(3, 4).qkv[8:])  # they share the second key-value head
+    assert not torch.equal(whole.shard(1, 4).qkv[8:], whole.shard(2, 4).qkv[8:])

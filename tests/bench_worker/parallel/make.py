@@ -13,6 +13,7 @@ from bench_worker.network import Network
 from bench_worker.parallel.exchange import Exchange, Virtual
 from bench_worker.parallel.fitted import Fitted
 from bench_worker.parallel.placement import place
+from bench_worker.parallel.rank_around import around_step
 from bench_worker.parallel.topology import Topology
 from bench_worker.parallel.variant import ParallelVariant
 from bench_worker.planning import network_key
@@ -42,21 +43,23 @@ def spec(config: Path, *, tp: int = 1, dp: int = 2, nodes: int = 1, **base: Any)
 
 
 def network(of: Spec) -> Network:
-    return Network(models.load(of.model, allow_paths=True), network_key(of), CPU)
+    made = Network(models.load(of.model, allow_paths=True), network_key(of), CPU)
+    made.make_room(8, 16)
+    return made
 
 
 def fitted(of: Spec, seed: int = 0) -> Fitted:
     """A placement of a skewed load."""
     model, layout = models.load(of.model, allow_paths=True), of.parallel.layout
     load = np.random.default_rng(seed).pareto(1.0, (of.layers, model.experts)) + 0.1
-    sizes = layout.tp * layout.dp, of.parallel.placement, of.parallel.redundant_experts, layout.nodes
+    sizes = layout.num_ranks, of.parallel.placement, of.parallel.redundant_experts, layout.nodes
     return Fitted(place(load, *sizes), "first pass", 1.0)
 
 
 def virtual(of: Spec) -> ParallelVariant:
-    made = network(of)
-    ranks = of.parallel.layout.tp * of.parallel.layout.dp
-    return ParallelVariant(of, made, fitted(of), Virtual(ranks, made.model.hidden, made.dtype, CPU), PLAIN)
+    made, layout = network(of), of.parallel.layout
+    exchange = Virtual(layout.num_ranks, made.model.hidden, made.dtype, CPU, layout.tp)
+    return ParallelVariant(of, made, fitted(of), exchange, PLAIN)
 
 
 def step(of: Network, tokens_of_requests: dict[int, int], seed: int = 3) -> StepInput:
@@ -66,9 +69,12 @@ def step(of: Network, tokens_of_requests: dict[int, int], seed: int = 3) -> Step
         segments.append(Segment(request, start, length, 0, request))
         start += length
     place, weights = torch.arange(start), Weights(torch.float32, CPU, seed)
+    slot = torch.tensor([s.slot for s in segments for _ in range(s.length)])
+    position = torch.tensor([p for s in segments for p in range(s.length)])
+    last = torch.tensor([s.start + s.length - 1 for s in segments])
     scores = [weights.noise(start, of.model.experts) for _ in of.layers]
     hidden = weights.noise(start, of.model.hidden).to(of.dtype)
-    return StepInput(StepLayout(segments, place, place, place), place * 7 % of.model.vocab, hidden, scores)
+    return StepInput(StepLayout(segments, slot, position, last), place * 7 % of.model.vocab, hidden, scores)
 
 
 def outputs(variant: ParallelVariant, inputs: StepInput, layer: int = 0) -> list[torch.Tensor]:
@@ -79,3 +85,17 @@ def outputs(variant: ParallelVariant, inputs: StepInput, layer: int = 0) -> list
     exchange: Exchange = variant.exchange
     exchange.meet()
     return variant.forward(layer, given, [NoClock() for _ in given]).outputs
+
+
+def streams(variant: ParallelVariant, inputs: StepInput) -> list[torch.Tensor]:
+    """The residual stream [T_g, H] of each executed rank's group after all layers, with attention."""
+    from bench_worker.stages import NoClock
+
+    around = around_step(variant.network, variant.layout, variant.exchange, inputs)
+    assert around is not None
+    given, clocks = variant.split(inputs), [NoClock() for _ in around.ranks]
+    variant.exchange.meet()
+    around.begin(clocks)
+    for layer in range(len(variant.layers)):
+        variant.forward(layer, given, clocks, around)
+    return [one.hidden + one.update for one in around.ranks]

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from bench_worker.parallel.exchange import Distributed
 from bench_worker.parallel.variant import ParallelVariant
-from tests.bench_worker.parallel.make import CPU, fitted, network, outputs, spec, step
+from tests.bench_worker.parallel.make import CPU, fitted, network, outputs, spec, step, streams
 
 
 def main(folder: Path, rank: int, size: int) -> None:
@@ -24,15 +24,16 @@ def main(folder: Path, rank: int, size: int) -> None:
             tokens = {int(request): count for request, count in case.pop("tokens").items()}
             of = spec(Path(case.pop("config")), **case)
             made = network(of)
-            variant = ParallelVariant(
-                of, made, fitted(of), Distributed(made.model.hidden, made.dtype, CPU), topology=None
-            )
+            real = Distributed(made.model.hidden, made.dtype, CPU, tp=of.parallel.layout.tp)
+            variant = ParallelVariant(of, made, fitted(of), real, topology=None)
             inputs = step(made, tokens)
             done = variant.run(inputs)
             check, whole = variant.check(), variant.whole(inputs)
             found.append({
                 "outputs": outputs(variant, inputs)[0], "rows": done.rows, "computed": done.computed,
                 "assignments": done.outcome.rows, "check": check.rel_error,
+                "group_bytes": done.group_bytes,
+                "stream": streams(variant, inputs)[0] if of.kernels.attention else None,
                 "timeline": (done.timeline.stages_us, done.timeline.idle_us), "whole_us": whole.layers_us(0),
             })  # fmt: skip
     torch.save(found, folder / f"{rank}.pt")

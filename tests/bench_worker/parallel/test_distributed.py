@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from bench_worker import reference
+from bench_worker.parallel.layout import Layout
 from bench_worker.parallel.step import bytes_by_domain
-from tests.bench_worker.parallel.make import outputs, spec, step, virtual
+from tests.bench_worker.parallel.make import outputs, spec, step, streams, virtual
 
 ROOT = Path(__file__).resolve().parents[3]
 #: Tokens by request: with two groups, request 1 alone is in the second; with four, two ranks get none.
@@ -20,13 +22,16 @@ PLACED = [("contiguous", 0), ("round_robin", 0), ("eplb", 0), ("locality", 0), (
 
 
 def cases_of(config, ranks):
-    """Every strategy, then every placement, then a rank without any token and experts in bfloat16."""
+    """Every strategy, then every placement, then a rank without any token, experts in bfloat16, and attention."""
     tp = 2 if ranks == 4 else 1
     sizes = {"config": str(config), "tp": tp, "dp": ranks // tp, "nodes": 2, "tokens": UNEVEN}
     plain = {"placement": "eplb", "redundant_experts": 8}
     several = [{"routing": {"strategy": name}, "parallel": plain} for name in STRATEGIES]
     several += [{"parallel": {"placement": name, "redundant_experts": extra}} for name, extra in PLACED]
     several += [{"tokens": {1: 4}, "parallel": {}}, {"kernels": {"dtype": "bfloat16"}, "parallel": {}}]
+    attention = {"kernels": {"attention": True}, "parallel": {}}
+    several += [attention, attention | {"tp": 1, "dp": ranks}, attention | {"tp": ranks, "dp": 1}]
+    several += [attention | {"tokens": {1: 4}, "tp": 2, "dp": ranks // 2}]
     return [sizes | case for case in several]
 
 
@@ -65,9 +70,40 @@ def test_they_compute_and_count_what_virtual_ranks_do(computed, tiny_config):
             }
 
 
+def test_attention_that_a_group_divides_equals_that_of_one_rank(computed, tiny_config):
+    attended = [(case, ranks) for case, ranks in computed if ranks[0]["stream"] is not None]
+    assert {case["tp"] for case, _ in attended} >= {1, 2}
+    for case, ranks in attended:
+        one = virtual(spec(tiny_config, tp=1, dp=1, kernels=case["kernels"], parallel={"mode": "virtual"}))
+        inputs = step(one.network, case["tokens"])
+        (whole,) = streams(one, inputs)
+        groups = Layout(case["tp"], case["dp"], 1).rows_of_groups(*inputs.layout.requests)
+        for rank, found in enumerate(ranks):
+            expected = whole[torch.from_numpy(groups[rank // case["tp"]])]
+            assert found["stream"].shape == expected.shape
+            if len(expected):
+                assert reference.relative_error(found["stream"], expected.double()) < 1e-5, case
+
+
+def test_collectives_of_groups_are_counted_alike(computed, tiny_config):
+    for case, ranks in computed:
+        if ranks[0]["stream"] is None:
+            continue
+        sizes = {name: case[name] for name in ("tp", "dp", "nodes", "kernels")}
+        variant = virtual(spec(tiny_config, **sizes, parallel={"mode": "virtual"}))
+        done = variant.run(step(variant.network, case["tokens"]))
+        assert set(done.timeline.stages_us) == set(ranks[0]["timeline"][0])
+        if case["tp"] == 1:
+            assert all(rank["group_bytes"] is done.group_bytes is None for rank in ranks)
+            continue
+        assert all(np.array_equal(rank["group_bytes"], done.group_bytes) for rank in ranks)
+        assert done.group_bytes.any()
+        assert "attention.all_reduce" in done.timeline.stages_us
+
+
 def test_each_rank_equals_its_own_reference(computed):
     for case, ranks in computed:
-        tolerance = 1e-2 if "kernels" in case else 1e-5
+        tolerance = 1e-2 if "dtype" in case.get("kernels", {}) else 1e-5
         assert all(rank["check"] == ranks[0]["check"] <= tolerance for rank in ranks), case
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from bench_worker.result import Result
+from tools.bench.host_exchange import ROUNDS, ROWS_BYTES
 from tools.bench.hosts import measured
-from tools.bench.two_hosts import two_hosts, why_not
+from tools.bench.two_hosts import limit, ranks_say, two_hosts, why_not
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -49,3 +50,26 @@ def test_the_bytes_that_are_counted_go_over_the_wire(hosts):
     for rank in measured(hosts, steps=5, ways="both"):
         # Ethernet, IP and TCP headers, acknowledgements, and what ranks tell each other beside the rows
         assert 1 < rank["wire_bytes"] / rank["counted_bytes"] < 1.08
+
+
+@pytest.fixture(scope="module")
+def slow_hosts():
+    if reason := why_not():
+        pytest.skip(reason)
+    with two_hosts() as both:
+        limit(both, "200mbit")
+        yield both
+
+
+def test_an_exchange_over_a_slow_wire_ends_when_its_rows_are_there(slow_hosts):
+    sender, _ = ranks_say(slow_hosts, "tools.bench.host_exchange", "own", "one")
+    assert all(one["left_bytes"] > ROWS_BYTES for one in sender)
+
+
+def test_rows_of_both_ranks_are_on_a_slow_wire_at_once(slow_hosts):
+    first, last = ranks_say(slow_hosts, "tools.bench.host_exchange", "own", "both")
+    together = [
+        max(one["on_wire_ms"][0], other["on_wire_ms"][0]) < min(one["on_wire_ms"][1], other["on_wire_ms"][1])
+        for one, other in zip(first, last, strict=True)
+    ]
+    assert sum(together) > ROUNDS / 2

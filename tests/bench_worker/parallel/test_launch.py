@@ -13,15 +13,17 @@ import pytest
 
 from bench_worker.errors import SpecError, Unavailable
 from bench_worker.parallel import launch, trail
-from bench_worker.parallel.world import Place, place_of_this_process, refuse_more_ranks_than_devices
+from bench_worker.parallel.trail import Pace
+from bench_worker.parallel.world import SIGNS, Place, place_of_this_process, refuse_more_ranks_than_devices
 from bench_worker.result import Result
+from tests.webapp.experiments.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
 #: As the command line, with less patience for a rank that hangs.
 IMPATIENT = """
 import sys
 from bench_worker.parallel import launch
-launch.HANGS_AFTER_S = 8.0
+launch.HANGS_AFTER_S = 12.0
 from bench_worker.__main__ import main
 sys.exit(main(sys.argv[1:]))
 """
@@ -167,7 +169,7 @@ def test_several_hosts_are_refused_without_real_ranks(experiment_file):
 
 
 def test_a_host_that_nobody_answers_at_is_named(experiment_file, monkeypatch):
-    impatient = IMPATIENT.replace("HANGS_AFTER_S = 8.0", "RENDEZVOUS_S = 2.0")
+    impatient = IMPATIENT.replace("HANGS_AFTER_S = 12.0", "RENDEZVOUS_S = 2.0")
     arguments = ["--nnodes", "2", "--node-rank", "1", "--rdzv", "127.0.0.1:9"]
     done = ended((sys.executable, "-c", impatient), experiment_file(), *arguments)
     assert done.returncode == 2
@@ -181,10 +183,80 @@ def test_more_ranks_than_gpus_are_refused():
         refuse_more_ranks_than_devices(ranks=8, devices=2)
 
 
-def test_the_rank_that_others_wait_for_is_the_one_behind():
-    def sign(count, alive_s=100.0):
-        return trail.Sign(1, count, 0.0, alive_s, "", "")
+@pytest.fixture
+def at_its_end(experiment_file):
+    """A run whose rank 0 writes a result that nobody reads yet, and has given no sign for longer than a rank in its
+    steps may be silent; with the pid of that rank."""
+    program = subprocess.Popen(
+        [sys.executable, "-c", IMPATIENT, "run", str(experiment_file(requests=300))],
+        cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    for line in program.stderr:
+        if '"write"' in line:
+            break
+    else:
+        raise AssertionError("it never wrote")
+    ranks = [one for one in psutil.Process(program.pid).children(recursive=True) if one.environ().get("RANK") == "0"]
+    (rank,) = ranks
+    signs = Path(rank.environ()[SIGNS]) / "0"
+    assert wait_until(lambda: time.monotonic() - trail.read(signs).at_s > 12 + 3 * launch.LOOK_S, within_s=60)
+    yield program, rank.pid
+    if program.poll() is None:
+        program.kill()
+    program.communicate()
 
+
+def test_a_long_end_of_the_first_rank_is_no_hang(at_its_end):
+    program, _ = at_its_end
+    document, said = program.communicate(timeout=60)
+    assert (program.returncode, errors(said)) == (0, [])
+    assert len(document) > 2**17  # more than a pipe holds: it did wait for its reader
+    assert Result.model_validate_json(document).runs[0].status == "ok"
+
+
+def test_a_rank_that_is_stopped_at_its_end_is_still_found(at_its_end):
+    program, pid = at_its_end
+    os.kill(pid, signal.SIGSTOP)
+    (message,) = rest_of(program)
+    assert message.startswith("Rank 0 hangs: its last sign was ")
+    assert " and its process has not run for " in message
+    assert program.returncode == 1
+    assert not psutil.pid_exists(pid)
+
+
+def sign(count=9, at_s=0.0, alive_s=100.0, pace=Pace.STEPS):
+    return trail.Sign(1, count, at_s, alive_s, "experts of step 3", "", pace)
+
+
+@pytest.mark.parametrize(
+    ("signs", "now_s", "words"),
+    [
+        ({0: sign(at_s=90), 1: sign(at_s=85)}, 101, ""),
+        ({0: sign(at_s=80), 1: sign(8, at_s=79)}, 101,
+         "Rank 1 hangs: its last sign was experts of step 3, and no rank has come further for 21 s"),
+        # what is done in silence takes as long as it takes, and the others wait for it
+        ({0: sign(at_s=20, pace=Pace.SILENCE), 1: sign(at_s=50)}, 101, ""),
+        ({0: sign(at_s=20, pace=Pace.SILENCE), 1: sign(at_s=20, alive_s=21, pace=Pace.ENDED)}, 101, ""),
+        ({0: sign(at_s=20, alive_s=21, pace=Pace.ENDED), 1: sign(at_s=20, alive_s=21, pace=Pace.ENDED)}, 101, ""),
+        # a stopped process is found in silence, too, and beside others that run
+        ({0: sign(at_s=99), 1: sign(at_s=20, alive_s=80.5, pace=Pace.SILENCE)}, 101,
+         "Rank 1 hangs: its last sign was experts of step 3, and its process has not run for 20 s"),
+        # ranks that have ended are not to blame
+        ({0: sign(at_s=80), 1: sign(3, at_s=20, alive_s=21, pace=Pace.ENDED)}, 101,
+         "Rank 0 hangs: its last sign was experts of step 3, and no rank has come further for 21 s"),
+        # libraries take long to load
+        ({0: sign(1, at_s=1), 1: sign(1, at_s=1)}, 101, ""),
+        ({0: sign(1, at_s=1)}, 101, ""),
+        ({0: sign(1, at_s=1, alive_s=124)}, 125,
+         "Rank 1 hangs: it gave no sign, and no rank has come further for 124 s"),
+    ],
+    ids=["signs", "silent", "in silence", "its end", "ended", "stopped", "others ended", "start", "absent", "never"],
+)  # fmt: skip
+def test_a_hang_is_told_from_work_in_silence(signs, now_s, words):
+    assert launch.hang([0, 1], signs, began_s=0.0, now_s=now_s, hangs_after_s=20.0) == words
+
+
+def test_the_rank_that_others_wait_for_is_the_one_behind():
     assert launch.behind([0, 1, 2], {0: sign(9), 1: sign(7), 2: sign(9)}, now_s=101) == 1
     assert launch.behind([0, 1], {0: sign(9), 1: sign(9, alive_s=80)}, now_s=101) == 1  # its process was stopped
     assert launch.behind([4, 5], {4: sign(9)}, now_s=101) == 5  # never heard of
@@ -202,6 +274,12 @@ def test_a_trail_holds_the_last_sign_and_the_error(tmp_path):
     assert len(trail.read(file).last) <= 200
     written.fail("base.layers: 9 is too many")
     assert trail.read(file).error == "base.layers: 9 is too many"
+    written.phase("what is planned", Pace.SILENCE)
+    assert (trail.read(file).last, trail.read(file).pace) == ("what is planned", Pace.SILENCE)
+    written.phase("step 4")
+    assert trail.read(file).pace == Pace.STEPS
+    written.end()
+    assert trail.read(file).pace == Pace.ENDED
 
 
 @pytest.mark.parametrize("text", ["host", "host:", ":5", "host:0", "host:65536", "host:x"])

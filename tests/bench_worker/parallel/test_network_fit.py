@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import tomllib
+
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from bench_worker.parallel.network_fit import fit_plain, fit_table, held_out_errors, to_toml
 from bench_worker.parallel.topology import Topology, Wire, parse
@@ -48,3 +52,13 @@ def test_what_is_written_reads_as_it_was():
     }
     made = Topology(name="ours", description="Ours", paths={"intra_node": paths["wire"], "inter_node": paths["lan"]})
     assert parse(to_toml(paths, [made]).encode(), "file") == (paths, {"ours": made})
+
+
+@given(name=st.text(min_size=1), path=st.text(min_size=1), words=st.text(min_size=1, max_size=400))
+@example(name='a "quoted" \\ name. of\nours\x7f', path="[a.b]", words='\'"""\\\U0001f600')
+def test_any_name_and_any_words_are_read_as_they_were_written(name, path, words):
+    wire = Wire(origin="assumed", source=words, alpha_us=0.5, gb_per_s=12.5)
+    made = Topology(name=name, description=words, paths={"intra_node": wire})
+    document = tomllib.loads(to_toml({path: wire}, [made]))
+    assert document["topologies"] == {name: {"description": words, "intra_node": path}}
+    assert document["paths"] == {path: {"origin": "assumed", "source": words, "alpha_us": 0.5, "gb_per_s": 12.5}}

@@ -26,10 +26,10 @@ def test_what_a_sweep_finds_is_a_topology_that_can_be_used(tmp_path):
         "intra_node": Table(ranks=2, bytes=[1e3, 1e6], us=[10.0, 100.0]),
         "inter_node": Table(ranks=4, bytes=[1e3, 1e6], us=[50.0, 900.0]),
     }
-    file = tmp_path / "our network.toml"
-    file.write_text(as_toml(tables, "our network", 'a "fast" machine'))
+    file = tmp_path / "our network.v2.toml"
+    file.write_text(as_toml(tables, "our network.v2", 'a "fast" machine'), "utf-8")
     topology = load_topology(str(file))
-    assert topology.name == "our network"
+    assert topology.name == "our network.v2"
     assert topology.origin(["intra_node", "inter_node"]) == "modelled"
     sent = np.array([[0.0, 1e6], [1e3, 0.0]])
     assert topology.exchange_us(sent, np.array([0, 0])) == pytest.approx([100.0, 100.0])

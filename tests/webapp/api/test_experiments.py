@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any
 
@@ -16,7 +16,7 @@ from tests.webapp.experiments import make
 from tests.webapp.experiments.rows import MACHINE, done, measured_kernels, measuring, put
 from webapp.accounts.models import Deed, User
 from webapp.api import once
-from webapp.experiments import machines
+from webapp.experiments import machines, thinning
 from webapp.experiments.models import Experiment
 
 pytestmark = pytest.mark.django_db
@@ -147,6 +147,14 @@ def test_its_result_is_the_file(api: Client, member: User) -> None:
     assert Result.model_validate_json(response.content) == make.result(make.experiment())
 
 
+def test_what_was_thinned_has_no_result_any_more(api: Client, member: User) -> None:
+    row = done(member)
+    thinning.thin(Experiment.objects.all(), 1, datetime(2026, 5, 1, tzinfo=UTC))
+    response = api.get(f"{EXPERIMENTS}{row.pk}/result/")
+    assert response.status_code == 409
+    assert response.json()["detail"].startswith("Step samples were thinned on 2026-05-01: medians, ")
+
+
 def test_what_is_not_done_has_no_result_yet(api: Client, member: User) -> None:
     row = put(member)
     response = api.get(f"{EXPERIMENTS}{row.pk}/result/")
@@ -175,6 +183,32 @@ def test_the_list_is_filtered_by_state(api: Client, member: User) -> None:
     assert response.json()["errors"][0]["field"] == "state"
 
 
+def test_the_list_has_the_filters_of_the_page(api: Client, member: User, django_user_model: Any) -> None:
+    bert = django_user_model.objects.create_user("bert", role="runner")
+    kernels, row = measured_kernels(member), put(bert, title="Rowdy batches")
+    Experiment.objects.filter(pk=row.pk).update(tags=["nightly"])
+    deleted = put(member)
+    api.delete(f"{EXPERIMENTS}{deleted.pk}/")
+    for query, found in {
+        "q=rowdy": [row], "model=olmoe-1b-7b&author=bert": [row], "tag=nightly": [row], "kind=kernels": [kernels],
+        "state=deleted": [deleted], "q=rowdy&author=anna": [],
+    }.items():  # fmt: skip
+        results = api.get(f"{EXPERIMENTS}?{query}").json()["results"]
+        assert [one["id"] for one in results] == [one.pk for one in found], query
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [("author=nobody", "author"), ("author=%00", "author"), ("tag=none", "tag"), ("model=gpt", "model"),
+     ("kind=x", "kind"), ("q=%00", "q")],
+)  # fmt: skip
+def test_a_filter_that_makes_no_sense_is_named(api: Client, query: str, field: str) -> None:
+    for address in ("experiments", "runs") if field != "kind" else ("experiments",):
+        response = api.get(f"{API}/{address}/?{query}")
+        assert response.status_code == 422
+        assert [fault["field"] for fault in response.json()["errors"]] == [field]
+
+
 @pytest.mark.parametrize("count", [1, 6])
 def test_lists_have_a_constant_number_of_queries(
     api: Client, member: User, count: int, django_assert_num_queries: Any
@@ -197,12 +231,6 @@ def test_runs_carry_their_summaries(api: Client, member: User) -> None:
     assert len(api.get(f"{API}/runs/").json()["results"]) == 8
     assert api.get(f"{API}/runs/?experiment=x").status_code == 422
     assert api.get(f"{API}/runs/?experiment=99999999999999999999").status_code == 422
-
-
-def test_machines_are_listed(api: Client) -> None:
-    machine = machines.register_this(MACHINE, "gpu")
-    [found] = api.get(f"{API}/machines/").json()["results"]
-    assert (found["id"], found["pool"], found["details"]) == (machine.pk, "gpu", machine.details)
 
 
 # Change
@@ -229,6 +257,19 @@ def test_a_table_of_kernels_is_run_again_too(api: Client, member: User) -> None:
     row = measured_kernels(member)
     answer = api.post(f"{EXPERIMENTS}{row.pk}/rerun/").json()
     assert (answer["kind"], answer["experiment"]) == ("kernels", row.document)
+
+
+def test_what_the_verdict_advises_is_queued_once(api: Client, member: User) -> None:
+    row = done(member)
+    advised = make.experiment(title="With fusion").document()
+    row.result["verdict"] = {"advice": [{"experiment": advised}]}
+    row.save()
+    key = {"Idempotency-Key": "k"}
+    answers = [api.post(f"{EXPERIMENTS}{row.pk}/next/0/", headers=key) for _ in range(2)]
+    assert [response.status_code for response in answers] == [201, 200]
+    assert answers[0].json()["experiment"] == answers[1].json()["experiment"] == advised
+    response = api.post(f"{EXPERIMENTS}{row.pk}/next/1/")
+    assert (response.status_code, response.json()["detail"]) == (404, "The verdict gives no such advice.")
 
 
 def patch(api: Client, row: Experiment, words: Any) -> Any:

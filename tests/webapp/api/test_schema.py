@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,10 +20,15 @@ from schemathesis.generation import GenerationMode
 
 from bench_worker.spec import Experiment
 from tests.webapp.api.conftest import API
-from tests.webapp.experiments.rows import done, ended, measuring, put
+from tests.webapp.experiments.rows import MACHINE, done, ended, measuring, put
+from tests.webapp.history.make_nights import nights, schedule
 from webapp.accounts import tokens
 from webapp.accounts.models import Role, Scope, User
+from webapp.experiments import machines
 from webapp.experiments.models import State
+from webapp.history.models import Change, Series
+from webapp.traces.recording_store import import_recording
+from webapp.traces.store import import_trace
 
 pytestmark = pytest.mark.django_db
 
@@ -67,23 +73,53 @@ def same_connection() -> Iterator[None]:
         signal.connect(close_old_connections)
 
 
+def furnished(member: User, address: str, tmp_path: Path) -> list[int | str]:
+    """Something of every kind that the address can ask for: keys or names."""
+    room = address.removeprefix(f"{API}/").partition("/")[0]
+    match room:
+        case "experiments":
+            return [put(member).pk, measuring(member).pk, done(member).pk, ended(put(member), State.CANCELED).pk]
+        case "runs" | "compare":
+            return [run.pk for run in done(member).runs.all()]
+        case "machines":
+            return [machines.register_this(MACHINE, "default").pk]
+        case "schedules":
+            return [schedule(member).pk]
+        case "series" | "changes":
+            nights(schedule(member), 0, 12, from_night=7, step_us=1.5)
+            return [row.pk for row in (Series if room == "series" else Change).objects.all()]
+        case "team":
+            return [member.pk, User.objects.create_user("bert").pk]
+        case "tokens":
+            return [tokens.issue(member, "theirs", list(Scope), None)[0].pk]
+        case "traces":
+            (tmp_path / "day.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,5,6\n")
+            return [import_trace(tmp_path / "day.csv", by=member)[0].name]
+        case "recordings":
+            (tmp_path / "load.json").write_text('{"counts": [[2, 1]]}')
+            return [import_recording([tmp_path / "load.json"], by=member)[0].name]
+    return []
+
+
 @pytest.mark.usefixtures("same_connection")
 @pytest.mark.parametrize("mode", GenerationMode)
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.label)
-def test_no_request_meets_a_fault_or_an_undocumented_answer(member: User, operation: Any, mode: GenerationMode) -> None:
-    known = [put(member).pk, measuring(member).pk, done(member).pk, ended(put(member), State.CANCELED).pk]
+def test_no_request_meets_a_fault_or_an_undocumented_answer(
+    member: User, operation: Any, mode: GenerationMode, tmp_path: Path
+) -> None:
+    known = furnished(member, operation.path, tmp_path)
     _, token = tokens.issue(User.objects.create_user("olga", role=Role.ADMIN), "test", list(Scope), None)
-    numbers = st.one_of(st.none(), st.sampled_from(known))
+    keys = st.one_of(st.none(), st.sampled_from(known)) if known else st.none()
 
     @settings(
         max_examples=EXAMPLES, deadline=None, phases=[Phase.explicit, Phase.generate],
         suppress_health_check=list(HealthCheck), derandomize=True, database=None,
     )  # fmt: skip
-    @given(case=operation.as_strategy(generation_mode=mode), number=numbers)
-    def send(case: Any, number: int | None) -> None:
-        if number is not None and "id" in (case.path_parameters or {}):
-            case.path_parameters["id"] = number
-        if mode == GenerationMode.POSITIVE or number is not None:
+    @given(case=operation.as_strategy(generation_mode=mode), key=keys)
+    def send(case: Any, key: int | str | None) -> None:
+        for name in {"id", "name"} & set(case.path_parameters or {}) if key is not None else ():
+            case.path_parameters[name] = key
+        if mode == GenerationMode.POSITIVE or key is not None:
             case.headers = {**(case.headers or {}), "Authorization": f"Bearer {token}"}
         response = case.call(base_url="http://localhost", app=WSGIHandler())
         assert response.status_code < 500
@@ -91,6 +127,6 @@ def test_no_request_meets_a_fault_or_an_undocumented_answer(member: User, operat
         assert str(response.status_code) in documented, response.text
         if response.status_code != 204:
             kinds = documented[str(response.status_code)]["content"]
-            assert response.headers["content-type"][0] in kinds
+            assert response.headers["content-type"][0].partition(";")[0] in kinds
 
     send()

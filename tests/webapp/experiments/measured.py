@@ -57,4 +57,4 @@ def summary(times: np.ndarray, **changes: Any) -> Summary:
 
 def of(*runs: Measured) -> list[Contender]:
     """As contenders that have the names of their variants."""
-    return contenders(runs, lambda run: run.variant)
+    return contenders(runs)

@@ -46,6 +46,22 @@ def test_out_alone_waits_too(file: Path, tmp_path: Path, worker_meanwhile: None)
     assert (tmp_path / "result.json").exists()
 
 
+def test_ctrl_c_ends_the_command_and_says_that_the_experiment_goes_on(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(queueing.time, "sleep", interrupt)
+    with pytest.raises(CommandError) as caught:
+        call_command("bench", str(file), "--wait")
+    row = Experiment.objects.get()
+    assert (caught.value.returncode, row.state) == (130, State.QUEUED)
+    assert str(caught.value) == (
+        f"Experiment {row.pk} goes on without you; cancel it on its page, {row.get_absolute_url()}"
+    )
+
+
 def test_a_failure_is_one_sentence_and_exit_code_1(file: Path, worker_meanwhile: None) -> None:
     file.write_text(json.dumps(make.document(title="exit 4 zentorch is not installed")))
     with pytest.raises(CommandError, match=r"^zentorch is not installed$") as failed:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import ssl
+import subprocess
+import sys
 import threading
+import urllib.error
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -23,6 +28,7 @@ from webapp.experiments.management import remote
 from webapp.experiments.models import Experiment, State
 
 TOKEN = "moe_00000000_secret"
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def comparison(verdict: Change, ratio: float = 1.081, condition: str | None = "1×16") -> dict[str, Any]:
@@ -177,7 +183,14 @@ def test_a_failure_is_exit_code_1_and_in_the_summary(
         (422, {"detail": "base.layers: no"}, "base.layers: no", 2),
         (401, {"detail": "This token is expired."}, "This token is expired.", 1),
         (413, b"<html>", r"http://127\.0\.0\.1:\d+/api/v1/experiments/ answers 413 .+", 1),
-        (302, b"", r"http://127\.0\.0\.1:\d+/api/v1/experiments/ answers 302 Found", 1),
+        (302, b"", r"http://.+/experiments/ answers 302 Found, to http://elsewhere\.example/: name the address .+", 1),
+        (
+            200,
+            b"<html>",
+            r"http://127\.0\.0\.1:\d+ does not answer as a Moescope does: is this the address of one\?",
+            1,
+        ),
+        (200, [], r"http://127\.0\.0\.1:\d+ does not answer as a Moescope does: .+", 1),
         (404, [], r"http://127\.0\.0\.1:\d+/api/v1/experiments/ answers 404 Not Found", 1),
     ],
 )
@@ -199,9 +212,13 @@ def test_a_refusal_is_told_in_the_servers_words(
     assert len(script.asked) == 1
 
 
-def test_a_server_that_is_away_is_asked_again_with_the_same_key(script: Script, server: str, file: Path) -> None:
+def test_a_server_that_is_away_is_asked_again_with_the_same_key(
+    script: Script, server: str, file: Path, capsys: Any
+) -> None:
     script.answers = [(503, b""), (502, b""), (201, state("queued"))]
     bench(file, server)
+    [said] = capsys.readouterr().err.splitlines()
+    assert said.endswith("/api/v1/experiments/ answers 503 Service Unavailable; asking again for up to 120 s")
     assert len({headers["Idempotency-Key"] for _, _, headers, _ in script.asked}) == 1
 
 
@@ -216,7 +233,7 @@ def test_a_server_that_stays_away_is_given_up(file: Path, monkeypatch: pytest.Mo
     ("server", "token", "sentence"),
     [("moescope.example.org", TOKEN, "--server: 'moescope.example.org' is not allowed; it must begin with https"),
      ("https://x.example", "", "--token: give one, or set MOESCOPE_TOKEN."),
-     ("https://x.example", "a\nb", "--token: give one, or set MOESCOPE_TOKEN.")],
+     ("https://x.example", "a\nb", "--token: it has characters that no token has.")],
 )  # fmt: skip
 def test_bad_arguments_are_exit_code_2(file: Path, server: str, token: str, sentence: str) -> None:
     with pytest.raises(CommandError, match=re.escape(sentence)) as caught:
@@ -228,6 +245,62 @@ def test_a_file_that_is_not_there_is_exit_code_2(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="can't be read: No such file or directory") as caught:
         bench(tmp_path / "no.json", "https://x.example")
     assert code_of(caught) == 2
+
+
+@pytest.mark.parametrize("address", ["http://[::1", "http://a b/", "https://"])
+def test_what_is_no_address_is_not_asked_again(file: Path, monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    monkeypatch.setattr(remote, "PATIENCE_S", -1)
+    with pytest.raises(CommandError, match=r"can't be (asked|reached): ") as caught:
+        bench(file, address)
+    assert code_of(caught) == 1
+
+
+def test_a_certificate_that_is_not_trusted_is_not_asked_again(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise urllib.error.URLError(ssl.SSLCertVerificationError("certificate has expired"))
+
+    monkeypatch.setattr(remote._OPENER, "open", refuse)
+    with pytest.raises(CommandError, match=r"^https://x\.example can't be reached: .*certificate has expired"):
+        bench(file, "https://x.example")
+
+
+@pytest.mark.parametrize("option", ["--out", "--summary"])
+def test_a_place_that_can_not_be_written_is_told_before_anything_is_queued(
+    script: Script, server: str, file: Path, tmp_path: Path, option: str
+) -> None:
+    with pytest.raises(CommandError, match=f"^{option}: .+ can't be written: there is no directory ") as caught:
+        bench(file, server, option, str(tmp_path / "no" / "x"))
+    assert code_of(caught) == 2
+    with pytest.raises(CommandError, match=f"^{option}: .+ can't be written: it is a directory"):
+        bench(file, server, option, str(tmp_path))
+    assert not script.asked
+
+
+def test_ctrl_c_ends_the_command_and_says_that_the_experiment_goes_on(
+    script: Script, server: str, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(remote.time, "sleep", interrupt)
+    script.answers = [(201, state("queued")), (200, state("running"))]
+    with pytest.raises(CommandError) as caught:
+        bench(file, server, "--wait")
+    assert code_of(caught) == 130
+    assert str(caught.value) == (f"Experiment 7 goes on without you; cancel it on its page, {server}/experiments/7/")
+
+
+def test_a_checkout_without_a_database_is_enough(script: Script, server: str, file: Path, tmp_path: Path) -> None:
+    """As in a pipeline: no product runs there, and none is named in the environment."""
+    script.answers = [(201, state("queued"))]
+    environment = {name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "BROKER_URL")}
+    done = subprocess.run(
+        [sys.executable, "manage.py", "bench", str(file), "--server", server],
+        env=environment | {"MOESCOPE_DATA": str(tmp_path / "none"), "MOESCOPE_TOKEN": f"{TOKEN}\n"},
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "7\n"), done.stderr
+    assert script.asked[0][2]["Authorization"] == f"Bearer {TOKEN}"
 
 
 def test_a_summary_needs_a_server(file: Path) -> None:

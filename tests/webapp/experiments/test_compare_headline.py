@@ -20,19 +20,19 @@ def at_both(variant: str, id: int, factor: float, there: float) -> list[Measured
 
 def test_the_fastest_is_named_with_how_much_and_how_sure() -> None:
     assert words(measured("a", id=1), measured("b", 0.82, id=2), measured("c", 0.9, id=3)) == (
-        "b is fastest at the one corner measured: ▼ 18% (18.0–18.0) against a."
+        "b is fastest at the one corner measured: ▼ 18% (17.4–18.6) against a."
     )
 
 
 def test_over_several_corners_it_is_the_geometric_mean() -> None:
     assert words(*at_both("a", 1, 1, 1), *at_both("b", 2, 0.8, 0.9)) == (
-        "b is fastest at every corner: ▼ 15% (15.1–15.2) against a (geometric mean)."
+        "b is fastest at every corner: ▼ 15% (14.7–15.6) against a (geometric mean)."
     )
     assert words(*at_both("a", 1, 1, 1), *at_both("b", 2, 0.8, 0.8), *at_both("c", 3, 0.7, 1.5)) == (
-        "b is fastest at 1 of 2 corners: ▼ 20% (20.0–20.0) against a (geometric mean)."
+        "b is fastest at 1 of 2 corners: ▼ 20% (19.6–20.4) against a (geometric mean). c is fastest at 1×16."
     )
     assert words(*at_both("a", 1, 1, 1), *at_both("b", 2, 0.8, 1.5), *at_both("c", 3, 2, 0.999)) == (
-        "b is fastest at 1 of 2 corners; over all corners it is ▲ 9.5% (9.5–9.6) against a (geometric mean)."
+        "b is fastest at 1 of 2 corners; over all corners it is ▲ 9.5% (8.9–10.2) against a (geometric mean)."
     )
 
 
@@ -41,7 +41,7 @@ def test_corners_with_too_few_steps_are_named_and_not_counted_as_won() -> None:
     assert words(
         measured("a", id=1), measured("b", 0.8, id=2),
         measured("a", 1, id=11, condition=1, steps=6), measured("b", 0.5, id=12, condition=1, steps=6),
-    ) == "b is fastest at 1 of 2 corners: ▼ 20% (20.0–20.0) against a. Too few samples to tell at 4×64."  # fmt: skip
+    ) == "b is fastest at 1 of 2 corners: ▼ 20% (19.4–20.6) against a. Too few samples to tell at 4×64."  # fmt: skip
 
 
 def test_over_some_of_the_corners_it_is_the_range() -> None:
@@ -54,10 +54,27 @@ def test_over_some_of_the_corners_it_is_the_range() -> None:
 
 def test_a_baseline_that_nobody_beats_is_the_answer() -> None:
     assert words(measured("a", id=1), measured("b", 1.2, id=2)) == (
-        "a is fastest at the one corner measured: b is ▲ 20% (20.0–20.0) against a."
+        "a is fastest at the one corner measured: b is ▲ 20% (19.1–20.9) against a."
     )
     assert words(measured("a", id=1), measured("b", 1.2, id=2), measured("c", 1.3, id=3)) == (
-        "a is fastest at the one corner measured."
+        "a is fastest at the one corner measured: b is next, ▲ 20% (19.1–20.9) against a."
+    )
+    assert words(*at_both("a", 1, 1, 1), *at_both("b", 2, 1.2, 0.9), *at_both("c", 3, 1.3, 1.3)) == (
+        "a is fastest at 1 of 2 corners. b is fastest at 4×64."
+    )
+
+
+def test_a_baseline_that_leads_at_some_corners_alone_has_no_next() -> None:
+    """b and c are level at the second corner, where a is slower."""
+    assert words(*at_both("a", 1, 1, 1), *at_both("b", 2, 1.2, 0.9), *at_both("c", 3, 1.3, 0.9)) == (
+        "a is fastest at 1 of 2 corners."
+    )  # nobody is fastest alone at the other
+
+
+def test_a_corner_that_the_baseline_never_ran_at_has_nothing_to_compare() -> None:
+    elsewhere = [measured(name, id=id, condition=1) for name, id in (("b", 12), ("c", 13))]
+    assert words(measured("a", id=1), measured("b", 0.8, id=2), measured("c", 0.9, id=3), *elsewhere) == (
+        "b is fastest at 1 of 2 corners: ▼ 20% (19.4–20.6) against a. Nothing to compare at 4×64."
     )
 
 

@@ -191,5 +191,5 @@ def test_the_sample_of_all_strategies_is_what_one_click_asks_for() -> None:
     assert texts is not None
     assert texts.items() >= fields.all_strategies().items()
     assert len(asked.runs()) == 7 * 4
-    assert (texts["model"], texts["requests"], texts["output_tokens"]) == ("olmoe-1b-7b", "8", "16")
-    assert (texts["concurrency"], texts["prompt_tokens"]) == ("1, 16", "128, 2048")
+    assert (texts["model"], texts["requests"], texts["output_tokens"]) == ("olmoe-1b-7b", "4", "42")
+    assert (texts["concurrency"], texts["prompt_tokens"]) == ("1, 4", "128, 2048")

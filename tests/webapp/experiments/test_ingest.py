@@ -29,6 +29,7 @@ def all_steps(draw: Any) -> Steps:
             stages_us=draw(st.dictionaries(stages, real)),
             idle_us=draw(real),
             bytes=draw(st.dictionaries(domains, whole)),
+            group_bytes=draw(st.dictionaries(domains, whole)),
         )
         for rank in range(draw(st.integers(0, 3)))
     ]

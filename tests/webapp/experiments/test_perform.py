@@ -425,7 +425,9 @@ def test_a_table_of_kernels_is_measured_as_an_experiment_is() -> None:
 
 def test_a_table_of_kernels_can_be_canceled_refused_and_handed_back(at_beat: Any) -> None:
     at_beat(lambda row: queue.request_cancel(row.pk))
-    assert measure_kernels("7").state == State.CANCELED
+    canceled = measure_kernels("7")
+    assert canceled.state == State.CANCELED
+    assert (canceled.progress["steps"]["done"], canceled.progress["steps"]["total"]) == (1, 4)
     refused = measure_kernels("13")
     assert (refused.state, refused.failure) == (State.FAILED, "needs 61.1 GB")
     assert measure_kernels("7", lambda: True).state == State.QUEUED
@@ -437,4 +439,4 @@ def test_a_table_of_kernels_that_hangs_is_stopped_at_its_limit(monkeypatch: pyte
     monkeypatch.setattr(jobs, "SECONDS_A_SIZE", 0.25)
     row = measure_kernels("7,8")
     assert row.failure == "The measuring program was stopped: it still ran after 1 s, the most it may take."
-    assert (row.progress["steps"]["done"], row.progress["steps"]["total"]) == (1, 4)
+    assert processes_of(row) == []

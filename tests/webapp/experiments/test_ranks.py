@@ -12,6 +12,7 @@ from tests.webapp.experiments import make, rows
 from tests.webapp.experiments.rows import text_of
 from webapp.experiments import page, ranks
 from webapp.experiments.models import StageSeries
+from webapp.ui import formatting
 
 NODES = [0, 0, 1, 1]
 
@@ -25,7 +26,9 @@ def columns_of(run: Run) -> ranks.Columns:
     whole: dict[str, dict[int, list[float]]] = {name: {} for name in ranks.WHOLE}
     for rank in run.steps.ranks:
         found = {"idle_us": rank.idle_us, "assignments": rank.assignments}
-        for name, values in (found | {f"bytes.{domain}": count for domain, count in rank.bytes.items()}).items():
+        found |= {f"bytes.{domain}": count for domain, count in rank.bytes.items()}
+        found |= {f"group_bytes.{domain}": count for domain, count in rank.group_bytes.items()}
+        for name, values in found.items():
             whole[name][rank.rank] = [float(value) for value in values]
     return ranks.columns(run.steps.index, run.steps.layer_us, whole, len(run.steps.ranks))
 
@@ -78,6 +81,20 @@ def test_the_load_of_a_rank_is_told_against_the_mean() -> None:
     found = section(measured())
     assert [(row.assignments, row.of_mean) for row in found.rows] == [(5, 0.4), (10, 0.8), (15, 1.2), (20, 1.6)]
     assert found.load["data"]["datasets"][0]["data"] == [0.4, 0.8, 1.2, 1.6]
+
+
+def test_what_attention_groups_send_is_told_beside_the_experts_bytes() -> None:
+    """Four ranks send 500 bytes in each of the steps."""
+    run = measured()
+    assert section(run).groups == ""
+    assert run.steps is not None
+    for rank in run.steps.ranks:
+        rank.group_bytes["intra_node"] = [500] * len(run.steps.index)
+        rank.group_bytes["inter_node"] = [0] * len(run.steps.index)
+    sent = formatting.size(4 * 500 * len(run.steps.index))
+    assert section(run).groups == (
+        f"Beside that, the ranks of each attention group sent one another {sent} inside the node around the layers."
+    )
 
 
 def test_bytes_are_summed_by_domain() -> None:
@@ -158,16 +175,6 @@ def test_a_placement_is_judged_on_load_that_it_has_not_seen_as_well() -> None:
     found = section(run).placement
     assert found.figures[2] == ("fitted to the first half of that load, on its second half", 1.5)
     assert found.verdict.endswith("expect of other traffic what the half that it had not seen says.")
-
-
-def test_redundant_experts_cost_memory_of_the_kv_cache() -> None:
-    """olmoe: 16 layers of an expert of 3 · 2048 · 1024 bfloat16 more on each of 4 ranks; KV 2 · 16 heads · 128 · 16
-    layers · 2 bytes a token, half of it on each of two TP ranks."""
-    cost = ranks.redundancy_cost(measured(parallel={"redundant_experts": 4}).spec)
-    assert cost is not None
-    assert (cost.copies, cost.bytes) == (4, 16 * 3 * 2048 * 1024 * 2)
-    assert cost.tokens == cost.bytes // (2 * 8 * 128 * 16 * 2)
-    assert ranks.redundancy_cost(measured().spec) is None
 
 
 def test_experts_lie_in_the_order_of_their_ranks() -> None:

@@ -122,11 +122,3 @@ def test_the_same_request_of_two_passes_is_told_apart() -> None:
 def test_without_a_preemption_there_is_no_sign_for_it() -> None:
     config = run_tables.over_time(requests(), [0])
     assert [one["label"] for one in config["data"]["datasets"]] == list(run_tables.PHASES)
-
-
-def test_tails_are_named_as_in_a_table() -> None:
-    summary = run().summary
-    assert summary
-    assert [(tail.metric, tail.short, tail.steps) for tail in run_tables.tails(summary)] == [
-        ("ttft_ms", "TTFT", [0]), ("tpot_ms", "TPOT", [1, 2]),
-    ]  # fmt: skip

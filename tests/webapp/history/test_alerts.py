@@ -11,9 +11,8 @@ from django.core import mail
 from tests.webapp.experiments.rows import text_of
 from tests.webapp.history.make_nights import day, nights, schedule
 from webapp.experiments import queue
-from webapp.experiments.models import Experiment
 from webapp.history import alerts, series, webhooks
-from webapp.history.models import Change, Delivery, Digest, Group, Schedule, Triage
+from webapp.history.models import Change, Delivery, Digest, Group, Record, Schedule, Triage
 
 pytestmark = pytest.mark.django_db
 
@@ -52,7 +51,7 @@ def test_a_regression_is_told_once_with_the_right_night_and_stage(planned: Sched
     (message,) = mailed
     assert message.to == ["team@example.org"]
     assert message.subject.startswith("Slower: experts +1")
-    assert "is slower since the night of 2026-03-12, and a further night confirmed it." in message.body
+    assert "is slower since the night of 2026-03-12, confirmed by a further night." in message.body
     experts = Change.objects.get(series__metric="stage.experts").series
     assert f"https://moescope.example.org/history/{experts.pk}/" in message.body
     assert Digest.objects.count() == 1
@@ -61,8 +60,8 @@ def test_a_regression_is_told_once_with_the_right_night_and_stage(planned: Sched
 
 def test_versions_on_either_side_are_told(planned: Schedule, mailed: list[Any]) -> None:
     nights(planned, 0, 18, from_night=10, **SLOWER)
-    for number, row in enumerate(Experiment.objects.order_by("pk")):
-        Experiment.objects.filter(pk=row.pk).update(labels={"image": "2" if number >= 10 else "1"})
+    for number, row in enumerate(Record.objects.order_by("at")):
+        Record.objects.filter(pk=row.pk).update(versions={"image": "2" if number >= 10 else "1"})
     alerts.look(day(18))
     assert "New that night: image 1 → 2." in mailed[0].body
 

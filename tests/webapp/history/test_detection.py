@@ -14,7 +14,7 @@ from scipy import stats
 
 from tools import histories
 from webapp.history import detection
-from webapp.history.detection import ChangePoint, change_points, confirmed
+from webapp.history.detection import ChangePoint, Opinion, change_points, confirmed, opinion, suspected
 
 STEADY = [100.0, 102.0, 99.0, 101.0, 100.5] * 6
 
@@ -93,6 +93,36 @@ def test_a_second_night_confirms_or_does_not(last: float, earlier: ChangePoint, 
     assert [point.index for point in confirmed(values, change_points(values), [earlier])] == told
 
 
+def test_what_a_rerun_doubted_the_next_night_does_not_confirm() -> None:
+    values, doubted = [*STEADY, *scaled(1.2, 6), 121.0], [ChangePoint(31, 1.15, 0)]
+    assert confirmed(values, change_points(values), doubted)
+    assert not confirmed(values, change_points(values), doubted, doubted)
+
+
+def test_only_a_slower_level_that_is_in_force_and_not_confirmed_is_suspected() -> None:
+    slower, faster = ChangePoint(30, 1.2, 0), ChangePoint(50, 0.9, 0)
+    assert suspected([slower], []) == slower
+    assert suspected([slower], [slower]) is None
+    assert suspected([slower, faster], []) is None
+    assert suspected([], []) is None
+
+
+@pytest.mark.parametrize(
+    ("again", "p_value", "word"),
+    [
+        (116.0, 1e-5, Opinion.CONFIRMS),  # levels of 110 and 121: half way, by ratio, lies √(110 · 121) = 115.4
+        (115.0, 1e-5, Opinion.UNDECIDED),
+        (116.0, 2e-5, Opinion.UNDECIDED),
+        (110.1, 2e-5, Opinion.UNDECIDED),
+        (109.9, 1e-9, Opinion.DOUBTS),
+    ],
+)
+def test_a_rerun_confirms_what_is_sure_and_doubts_what_it_shows_no_trace_of(
+    again: float, p_value: float, word: Opinion
+) -> None:
+    assert opinion([110.0] * 20 + [121.0] * 4, ChangePoint(20, 1.1, p_value), again) == word
+
+
 def energy(before: np.ndarray, after: np.ndarray) -> float:
     """The scaled energy distance, term by term."""
     n, m = len(before), len(after)
@@ -123,6 +153,17 @@ def test_a_step_is_told_soon(ratio: float, nights: int, share: float) -> None:
 
 def test_histories_in_which_nothing_happens_are_left_in_peace() -> None:
     alerts, nights = histories.false_alerts(range(1000, 1020))
+    assert alerts <= nights / 1000
+
+
+@pytest.mark.parametrize(("ratio", "nights", "share"), [(1.08, 8, 0.95), (1.05, 12, 0.8)])
+def test_with_reruns_a_step_is_told_no_later(ratio: float, nights: int, share: float) -> None:
+    assert histories.found_share(range(100), ratio, nights, rerun=True) >= share
+
+
+@pytest.mark.parametrize("shared", [0.0, 0.5, 0.8])
+def test_reruns_wake_nobody_more_often_however_much_of_the_nights_luck_they_share(shared: float) -> None:
+    alerts, nights = histories.false_alerts(range(1000, 1020), rerun=True, shared=shared)
     assert alerts <= nights / 1000
 
 

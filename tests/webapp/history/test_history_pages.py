@@ -9,9 +9,8 @@ import pytest
 from tests.webapp.experiments.rows import text_of, title_of
 from tests.webapp.history.make_nights import day, nights, schedule
 from webapp.experiments import queue
-from webapp.experiments.models import Experiment
 from webapp.history import series_chart
-from webapp.history.models import Change, Point, Series
+from webapp.history.models import Change, Point, Record, Series
 from webapp.history.series_page import Night, in_words, interval
 
 pytestmark = pytest.mark.django_db
@@ -88,7 +87,7 @@ def test_a_series_page_takes_a_constant_number_of_queries(
 def test_new_versions_are_marked_on_their_night(signed_in: Any, slowed: Series) -> None:
     for point in Point.objects.filter(series=slowed).select_related("record"):
         version = "2" if point.record.at >= day(10) else "1"
-        Experiment.objects.filter(pk=point.record.experiment_id).update(labels={"image": version})
+        Record.objects.filter(pk=point.record_id).update(versions={"image": version})
     text = text_of(signed_in.get(slowed.get_absolute_url()))
     assert "new that night: image 2" in text
     assert text.count("image 2") == 2  # at the change and in the table

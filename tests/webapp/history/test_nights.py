@@ -183,13 +183,13 @@ class TestHindrances:
 class TestRunNow:
     def test_it_runs_at_once_and_a_second_click_runs_nothing_more(self, member: Any) -> None:
         planned = schedule(member)
-        assert nights.run_now(planned, at(10, 11, 30, 5)) is not None
-        assert nights.run_now(planned, at(10, 11, 30, 6)) is None
+        assert nights.run_now(planned, planned.owner, at(10, 11, 30, 5)) is not None
+        assert nights.run_now(planned, planned.owner, at(10, 11, 30, 6)) is None
         assert Night.objects.get().due_at == at(10, 11, 30)
 
     def test_the_planned_night_comes_all_the_same(self, member: Any) -> None:
         planned = schedule(member)
-        night = nights.run_now(planned, at(9, 11))
+        night = nights.run_now(planned, planned.owner, at(9, 11))
         assert night is not None
         assert night.experiment is not None
         queue.request_cancel(night.experiment.pk)

@@ -13,6 +13,7 @@ from tests.webapp.history.make_nights import schedule
 from webapp.accounts.models import Deed
 from webapp.experiments import queue
 from webapp.experiments.models import Experiment
+from webapp.history import nights
 from webapp.history.models import Night, Schedule
 
 pytestmark = pytest.mark.django_db
@@ -99,6 +100,16 @@ def test_an_owner_who_may_only_read_is_refused(signed_in: Any, member: Any, djan
     assert "vera may only read: choose a runner or an administrator." in text_of(response)
 
 
+@pytest.mark.parametrize(("said", "kept"), [("False", False), ("True", True), ("", True)])
+def test_a_slower_night_is_measured_again_unless_the_schedule_says_to_wait(
+    signed_in: Any, member: Any, said: str, kept: bool
+) -> None:
+    signed_in.post("/schedules/new/", posted(done(member), measures_again=said))
+    made = Schedule.objects.get()
+    assert made.measures_again == kept
+    assert f'value="{kept}" selected' in signed_in.get(f"/schedules/{made.pk}/change/").text
+
+
 def test_a_first_day_to_come_is_waited_for(signed_in: Any, member: Any) -> None:
     day = (timezone.now() + timedelta(days=3)).date()
     signed_in.post("/schedules/new/", posted(done(member), first_on=day.isoformat()))
@@ -136,6 +147,19 @@ def test_run_now_leads_to_the_experiment_and_a_second_click_back(signed_in: Any,
     assert Experiment.objects.count() == 1
 
 
+def test_the_audit_list_names_who_pressed_and_else_the_schedule_never_its_owner(
+    signed_in: Any, member: Any, django_user_model: Any
+) -> None:
+    bert = django_user_model.objects.create_user("bert", role="runner")
+    made = schedule(bert, since=timezone.now() - timedelta(days=2))
+    nights.queue_due(timezone.now().replace(hour=2, minute=1))
+    Experiment.objects.update(state="canceled", finished_at=timezone.now())
+    signed_in.post(f"/schedules/{made.pk}/run/")
+    assert [(row.author, row.title) for row in Experiment.objects.all()] == [(bert, "Fusion")] * 2
+    deeds = Deed.objects.order_by("pk").values_list("name", "member", "action")
+    assert list(deeds) == [("schedule Fusion", None, "queued"), ("anna", member.pk, "queued")]
+
+
 def test_a_schedules_page_lists_its_nights(signed_in: Any, member: Any) -> None:
     made = schedule(member)
     Night.objects.create(schedule=made, due_at=timezone.now(), experiment=done(member))
@@ -159,6 +183,18 @@ def test_home_says_how_the_nights_went(signed_in: Any, member: Any) -> None:
     schedule(member, since=timezone.now())
     text = text_of(signed_in.get("/"))
     assert "Last night 1 schedule Fusion : No worker of pool default has ever been heard of." in text
+
+
+def test_home_asks_for_the_nights_by_themselves_and_rarely(signed_in: Any, member: Any) -> None:
+    schedule(member, since=timezone.now())
+    whole = signed_in.get("/").text
+    assert 'hx-get="/history/last-night/" hx-trigger="every 60s"' in whole
+    polled = signed_in.get("/", headers={"HX-Request": "true"})
+    assert "Last night" not in text_of(polled)
+    assert 'id="ended" hx-ext="morph" hx-swap-oob="morph"' in polled.text
+    part = signed_in.get("/history/last-night/", headers={"HX-Request": "true"})
+    assert text_of(part).startswith("Last night 1 schedule")
+    assert signed_in.get("/history/last-night/").url == "/"
 
 
 @pytest.mark.parametrize("deed", ["change", "switch", "delete"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from tests.webapp.experiments import make, rows
 from tests.webapp.history.make_nights import day, night, nights, schedule
 from webapp.experiments import queue, upkeep
 from webapp.experiments.models import Experiment
-from webapp.history import series
+from webapp.history import series, versions
 from webapp.history.models import Change, Group, Point, Record, Schedule, Series, Triage
 
 pytestmark = pytest.mark.django_db
@@ -76,16 +77,52 @@ class TestTakingUp:
         series.follow(day(1))
         assert [record.experiment for record in Record.objects.all()] == [labelled]
 
-    def test_what_is_deleted_leaves_the_series_with_the_next_analysis(self, planned: Schedule) -> None:
+    def test_what_is_deleted_leaves_the_series_and_comes_back_with_the_next_look(self, planned: Schedule) -> None:
         nights(planned, 0, 2)
-        row = Series.objects.filter(metric="step_us").get()
-        upkeep.delete(Record.objects.last().experiment_id)  # type: ignore[union-attr]
-        series.follow(day(2) + timedelta(hours=2))
-        row.refresh_from_db()
-        assert row.nights == 3
-        series.follow(day(4))
-        row.refresh_from_db()
-        assert (row.nights, row.last_at, len(row.recent)) == (2, day(1), 2)
+        last = Record.objects.get(at=day(2)).experiment_id
+        upkeep.delete(last)
+        assert self.length_after_a_look() == (2, day(1), 2)
+        upkeep.restore(last)
+        assert self.length_after_a_look() == (3, day(2), 3)
+
+    def length_after_a_look(self) -> tuple[int, Any, int]:
+        series.follow(day(3))
+        row = Series.objects.get(metric="step_us")
+        return row.nights, row.last_at, len(row.recent)
+
+    def test_a_look_analyses_only_what_lost_or_got_a_night(
+        self, planned: Schedule, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        nights(planned, 0, 1)
+        analysed: list[Group] = []
+        monkeypatch.setattr(series, "analyse", lambda group, now: analysed.append(group))
+        series.follow(day(400))
+        assert analysed == []
+        upkeep.delete(Record.objects.get(at=day(0)).experiment_id)
+        series.follow(day(400))
+        assert analysed == [Group.objects.get()]
+
+    def test_a_night_remembers_what_it_measured(self, planned: Schedule) -> None:
+        made = night(planned, day(0)).experiment
+        assert made
+        environment = made.result["environment"] | {"commit": "abc", "versions": {"torch": "2.13.0"}}
+        Experiment.objects.filter(pk=made.pk).update(
+            labels={"image": "7"}, result=made.result | {"environment": environment}
+        )
+        series.follow(day(0))
+        assert Record.objects.get().versions == {"torch": "2.13.0", "commit": "abc", "image": "7"}
+
+    def test_nights_from_before_versions_were_kept_get_theirs(self, planned: Schedule) -> None:
+        nights(planned, 0, 1)
+        Experiment.objects.update(labels={"image": "7"})
+        Experiment.objects.filter(pk=Record.objects.get(at=day(1)).experiment_id).update(result={"environment": {}})
+        Record.objects.update(versions={})
+        with connection.cursor() as cursor:
+            cursor.execute(import_module("webapp.history.migrations.0004_records_facts").NAME_VERSIONS)
+        for record in Record.objects.select_related("experiment"):
+            row = record.experiment
+            assert row.result is not None
+            assert record.versions == versions.of_experiment(row.labels, row.result)
 
     def test_a_long_history_takes_as_many_queries_as_a_short_one(self, planned: Schedule) -> None:
         counts = []

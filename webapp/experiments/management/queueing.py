@@ -14,7 +14,7 @@ from webapp.experiments import export, machines, present
 from webapp.experiments.models import Experiment, State
 
 #: Exit codes: the measuring program's own where it has one.
-NOT_DONE, BAD_EXPERIMENT, DOES_NOT_FIT = 1, 2, 3
+NOT_DONE, BAD_EXPERIMENT, DOES_NOT_FIT, INTERRUPTED = 1, 2, 3, 130
 LOOK_EVERY_S = 0.5
 
 
@@ -31,6 +31,8 @@ class QueueingCommand(BaseCommand):
         if pool is not None and pool not in (known := machines.pools()):
             sentence = f"--pool: {pool!r} is not one that a worker has served: {', '.join(known)}."
             raise CommandError(sentence, returncode=BAD_EXPERIMENT)
+        if out is not None:
+            check_place("--out", out)
         try:
             row = enqueue()
         except SpecError as error:
@@ -40,7 +42,10 @@ class QueueingCommand(BaseCommand):
         self.stdout.write(str(row.pk))
         self.stdout.flush()
         if wait or out is not None:
-            self._follow(row)
+            try:
+                self._follow(row)
+            except KeyboardInterrupt:
+                raise goes_on(row.pk, row.get_absolute_url()) from None
             self._finish(row, out)
         return row
 
@@ -62,3 +67,17 @@ class QueueingCommand(BaseCommand):
             result = export.result_of(row)
             assert result is not None
             out.write_bytes(export.as_json(result))
+
+
+def goes_on(number: int, page: str) -> CommandError:
+    """What Ctrl-C ends is the command alone."""
+    return CommandError(
+        f"Experiment {number} goes on without you; cancel it on its page, {page}", returncode=INTERRUPTED
+    )
+
+
+def check_place(option: str, file: Path) -> None:
+    """Raise `CommandError` where ``file`` could not be written: better now than after an hour of measuring."""
+    if not file.parent.is_dir() or file.is_dir():
+        why = "it is a directory" if file.is_dir() else f"there is no directory {file.parent}"
+        raise CommandError(f"{option}: {file} can't be written: {why}.", returncode=BAD_EXPERIMENT)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import ssl
 import time
 import urllib.error
 import urllib.parse
@@ -16,10 +18,13 @@ TIMEOUT_S = 30.0
 PATIENCE_S, RETRY_EVERY_S = 120.0, 2.0
 #: What a proxy answers for a server that is just starting.
 AWAY = frozenset({502, 503, 504})
+#: No answer, and none to wait for.
+NOT_TRUSTED, NO_ADDRESS = -1, -2
 
 
 class RemoteError(Exception):
-    """The server refused, in its own words, or could not be reached. ``status``: None without an answer."""
+    """The server refused, in its own words, or could not be reached. ``status``: of its answer; None where it may come
+    yet."""
 
     def __init__(self, sentence: str, status: int | None = None) -> None:
         super().__init__(sentence)
@@ -27,10 +32,12 @@ class RemoteError(Exception):
 
 
 class Server(NamedTuple):
-    """``address``: where the pages are, such as ``https://moescope.example.org``."""
+    """``address``: where the pages are, such as ``https://moescope.example.org``. ``say`` is told, once each time, that
+    the server is away."""
 
     address: str
     token: str
+    say: Callable[[str], None]
 
     def queue(self, document: bytes, pool: str | None, labels: Mapping[str, str]) -> dict[str, Any]:
         """The queued experiment. Sent again after a lost answer, it is still queued once."""
@@ -57,31 +64,45 @@ class Server(NamedTuple):
     def _json(
         self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
     ) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self._patiently(lambda: self._ask(method, path, body, headers)))
+        data = self._patiently(lambda: self._ask(method, path, body, headers))
+        try:
+            found = json.loads(data)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict) or "id" not in found:
+            raise RemoteError(f"{self.address} does not answer as a Moescope does: is this the address of one?", 200)
         return found
 
     def _patiently(self, ask: Callable[[], bytes]) -> bytes:
-        until = time.monotonic() + PATIENCE_S
+        until, is_told = time.monotonic() + PATIENCE_S, False
         while True:
             try:
                 return ask()
             except RemoteError as error:
                 if not (error.status is None or error.status in AWAY) or time.monotonic() > until:
                     raise
+                if not is_told:
+                    self.say(f"{error}; asking again for up to {PATIENCE_S:.0f} s")
+                    is_told = True
             time.sleep(RETRY_EVERY_S)
 
     def _ask(self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> bytes:
         address = f"{self.address.rstrip('/')}/api/v1/{path}"
         all_headers = {"Authorization": f"Bearer {self.token}", **(headers or {})}
-        request = urllib.request.Request(address, body, all_headers, method=method)
         try:
+            request = urllib.request.Request(address, body, all_headers, method=method)
             with _OPENER.open(request, timeout=TIMEOUT_S) as response:
                 data: bytes = response.read()
                 return data
         except urllib.error.HTTPError as error:
             raise RemoteError(_sentence(error), error.code) from None
         except OSError as error:
-            raise RemoteError(f"{self.address} can't be reached: {getattr(error, 'reason', error)}") from None
+            reason = getattr(error, "reason", error)
+            # a certificate that is not trusted will not be in two minutes either
+            status = NOT_TRUSTED if isinstance(reason, ssl.SSLCertVerificationError) else None
+            raise RemoteError(f"{self.address} can't be reached: {reason}", status) from None
+        except (http.client.HTTPException, ValueError) as error:
+            raise RemoteError(f"{self.address} can't be asked: {error}", NO_ADDRESS) from None
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -99,5 +120,7 @@ def _sentence(error: urllib.error.HTTPError) -> str:
     try:
         detail = json.loads(error.read())["detail"]
     except (OSError, ValueError, KeyError, TypeError):
-        return f"{error.url} answers {error.code} {error.reason}"
+        elsewhere = error.headers.get("Location")
+        hint = f", to {elsewhere}: name the address that it leads to" if elsewhere else ""
+        return f"{error.url} answers {error.code} {error.reason}{hint}"
     return str(detail)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,13 @@ from django.core.management.base import CommandError, CommandParser
 
 from bench_worker.spec import SpecError, read_experiment
 from webapp.experiments import export, labels, memory, queue
-from webapp.experiments.management.queueing import BAD_EXPERIMENT, NOT_DONE, QueueingCommand
+from webapp.experiments.management.queueing import (
+    BAD_EXPERIMENT,
+    NOT_DONE,
+    QueueingCommand,
+    check_place,
+    goes_on,
+)
 from webapp.experiments.management.remote import RemoteError, Server
 from webapp.experiments.management.verdicts import markdown, slower
 from webapp.experiments.models import Experiment
@@ -37,6 +44,10 @@ class Command(QueueingCommand):
         parser.add_argument("--fail-on", choices=["regression"], help="wait, and exit 5 if a variant is slower")
         parser.add_argument("--summary", type=Path, metavar="FILE", help="with --server: append a summary in markdown")
 
+    def execute(self, *args: Any, **options: Any) -> str | None:
+        """What a server elsewhere is asked needs none here: no database, no broker, no checks of them."""
+        return super().execute(*args, **options | ({"skip_checks": True} if options["server"] is not None else {}))
+
     def handle(
         self,
         *args: Any,
@@ -57,7 +68,7 @@ class Command(QueueingCommand):
             raise CommandError(str(error), returncode=BAD_EXPERIMENT) from None
         wait = wait or out is not None or fail_on is not None or summary is not None
         if server is not None:
-            result = self._elsewhere(_server(server, token), file, given, pool, wait, out, summary)
+            result = self._elsewhere(_server(server, token, self.stderr.write), file, given, pool, wait, out, summary)
         elif summary is not None:
             raise CommandError("--summary: needs --server.", returncode=BAD_EXPERIMENT)
         else:
@@ -88,6 +99,9 @@ class Command(QueueingCommand):
         summary: Path | None,
     ) -> dict[str, Any] | None:
         """What was measured, or None where nobody waits for it."""
+        for option, written in (("--out", out), ("--summary", summary)):
+            if written is not None:
+                check_place(option, written)
         try:
             document = file.read_bytes()
         except OSError as error:
@@ -99,14 +113,17 @@ class Command(QueueingCommand):
             self.stdout.flush()
             if not wait:
                 return None
-            row = self._watch(server, row)
+            try:
+                row = self._watch(server, row)
+            except KeyboardInterrupt:
+                raise goes_on(row["id"], server.page(row)) from None
             data = server.result(row["id"]) if row["state"] == "done" else None
         except RemoteError as error:
             raise CommandError(str(error), returncode=BAD_EXPERIMENT if error.status == 422 else NOT_DONE) from None
         result: dict[str, Any] | None = None if data is None else json.loads(data)
         if summary is not None:
-            with summary.open("a", encoding="utf-8") as written:
-                written.write(markdown(row, server.page(row), result))
+            with summary.open("a", encoding="utf-8") as appended:
+                appended.write(markdown(row, server.page(row), result))
         if data is None:
             raise CommandError(row["failure"] or f"Experiment {row['id']} was canceled.", returncode=NOT_DONE)
         self.stderr.write(row["answer"])
@@ -124,14 +141,16 @@ class Command(QueueingCommand):
         return now
 
 
-def _server(address: str, token: str | None) -> Server:
-    token = token or os.environ.get("MOESCOPE_TOKEN", "")
+def _server(address: str, token: str | None, say: Callable[[str], None]) -> Server:
+    token = (token or os.environ.get("MOESCOPE_TOKEN", "")).strip()
     if not address.startswith(("https://", "http://")):
         sentence = f"--server: {address!r} is not allowed; it must begin with https:// or http://"
         raise CommandError(sentence, returncode=BAD_EXPERIMENT)
-    if not token.isascii() or not token.isprintable() or not token:
+    if not token:
         raise CommandError("--token: give one, or set MOESCOPE_TOKEN.", returncode=BAD_EXPERIMENT)
-    return Server(address, token)
+    if not (token.isascii() and token.isprintable()):
+        raise CommandError("--token: it has characters that no token has.", returncode=BAD_EXPERIMENT)
+    return Server(address, token, say)
 
 
 def _progress(row: dict[str, Any]) -> str:

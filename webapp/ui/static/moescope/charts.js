@@ -60,6 +60,13 @@
   // A tick is a round number already, so it needs no trailing zeros.
   const asTick = (format) => (value) => format(value).replace(/(\.\d*?)0+(?=\D|$)/, "$1").replace(/\.(?=\D|$)/, "");
 
+  // Percentages of one axis have as many decimals as its ticks lie apart.
+  const percentTick = (value, _, ticks) => {
+    const apart = ticks.length > 1 ? Math.abs(ticks[1].value - ticks[0].value) * 100 : 1;
+    const isWhole = (decimals) => Math.abs(apart * 10 ** decimals - Math.round(apart * 10 ** decimals)) < 1e-6;
+    return `${(value * 100).toFixed([0, 1, 2].find(isWhole) ?? 3)}%`;
+  };
+
   // Each point's label above it or, where another label is, below it; none where both places are taken.
   const POINT_LABELS = {
     id: "pointLabels",
@@ -101,7 +108,7 @@
     for (const name of ["x", "y"]) options.scales[name] ??= {};
     for (const name of Object.keys(formats)) {
       const ticks = (options.scales[name].ticks ??= {});
-      ticks.callback ??= asTick(formats[name]);
+      ticks.callback ??= formats[name] === FORMATS.percent ? percentTick : asTick(formats[name]);
     }
     const value = ({ raw, parsed }) => {
       if (Array.isArray(raw)) return format(raw[1] - raw[0]);

@@ -1,4 +1,4 @@
-// What pages share beside htmx: copying a text, closing menus, scrolling, short addresses.
+// What pages share beside htmx: copying a text, closing menus, scrolling, links into folds, short addresses.
 (() => {
   "use strict";
 
@@ -53,6 +53,14 @@
   document.addEventListener("htmx:load", markScrollers);
   document.addEventListener("toggle", markScrollers, true);
   window.addEventListener("resize", markScrollers);
+
+  // A link into a fold opens it; not every browser does so by itself.
+  const reveal = () => {
+    let fold = document.getElementById(location.hash.slice(1))?.closest("details");
+    for (; fold; fold = fold.parentElement.closest("details")) fold.open = true;
+  };
+  document.addEventListener("DOMContentLoaded", reveal);
+  window.addEventListener("hashchange", reveal);
 
   // Filters that are not set stay out of the address.
   document.addEventListener("htmx:configRequest", ({ detail }) => {
