@@ -277,11 +277,14 @@ def contended(member: Any, bandwidth: float) -> Experiment:
 
 
 def test_a_run_on_a_machine_that_was_not_as_usual_says_so_with_what_the_probes_saw(signed_in: Any, member: Any) -> None:
-    text = words(signed_in.get(contended(member, 49.0).get_absolute_url()))
+    address = contended(member, 49.0).get_absolute_url()
+    text = words(signed_in.get(address))
     assert "0 of 4 runs were steady, 4 contended." in text
     assert "gate_up at 1×16: The memory bus gave 49 GB/s around this run, 61% of what this machine was" in text
     assert f"contended {RULES['contended']}" in text
     assert "40 49.0 GB/s 61% –" in text  # steps, the bus, and no matrix rate
+    table = signed_in.get(f"{address}tables/?table=runs").content.decode()
+    assert table.count(",contended,0.0,0.0,49.0,\n") == 4
     usual = words(signed_in.get(contended(member, 79.0).get_absolute_url()))
     assert "All 4 runs were steady." in usual
     assert "40 79.0 GB/s 99% –" in usual
