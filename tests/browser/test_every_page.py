@@ -60,6 +60,8 @@ DRAWN = """async () => {
   const frame = () => new Promise(requestAnimationFrame);
   do { await frame(); await frame(); } while (document.querySelector(".htmx-request"));
 }"""
+#: What is folded is part of the page.
+UNFOLD = "for (const fold of document.querySelectorAll('main details:not(.menu)')) fold.open = true"
 #: All rules, or the one that is named.
 RUN_AXE = """async (rule) => {
   const { violations } = await axe.run(document, { resultTypes: ["violations"], ...(rule && { runOnly: [rule] }) });
@@ -102,6 +104,8 @@ class Visit:
             yield "has not one h1"
         if response.status >= 400:
             self.complaints.clear()  # the browser itself reports these
+        self.page.evaluate(UNFOLD)
+        self.page.evaluate(DRAWN)
         yield from self._seen(width, loaded)
         self.complaints.clear()  # axe asks for the style sheets again
         # pages honour the wish for less motion, so no colour is between two others when its contrast is read
