@@ -12,3 +12,5 @@ urlpatterns = [
     path("", include("webapp.history.urls")),
     path("", include("webapp.api.urls")),
 ]
+
+handler500 = "webapp.api.problems.fault"

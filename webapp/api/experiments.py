@@ -46,6 +46,7 @@ class ExperimentState(BaseModel):
     author: str | None
     models: list[str]
     tags: list[str]
+    labels: dict[str, str] = Field(description="Marks in the history: its own and its worker's.")
     notes: str
     queued_at: datetime
     started_at: datetime | None

@@ -21,6 +21,7 @@ from webapp.experiments import export, export_tables, export_views
 from webapp.experiments.browse import RunFilter
 from webapp.experiments.models import Experiment, Kind, Run, State
 from webapp.experiments.views import visible
+from webapp.numbers import number_in
 
 JSON = "application/json"
 
@@ -70,9 +71,9 @@ class RunList(APIView):
         )
         wanted = request.query_params.get("experiment")
         if wanted is not None:
-            if not (wanted.isascii() and wanted.isdecimal() and len(wanted) < 18):
+            if (number := number_in(wanted)) is None:
                 raise Refused("experiment", f"{wanted!r} is not the number of an experiment")
-            rows = rows.filter(experiment=int(wanted))
+            rows = rows.filter(experiment=number)
         return page(request, self, filtered(RunFilter(request.query_params, queryset=rows)), RunSummary.of)
 
 

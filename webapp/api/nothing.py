@@ -13,7 +13,9 @@ from rest_framework.views import APIView
 class Nothing(APIView):
     """A problem, as all that the API refuses."""
 
-    def get(self, request: Request, rest: str) -> Response:
-        raise Http404("Nothing has this address; all that have something end with a slash.")
+    def get(self, request: Request, rest: str = "") -> Response:
+        raise Http404(
+            "Nothing has this address; those that have something end with a slash, and /api/v1/docs/ lists them."
+        )
 
     post = put = patch = delete = get

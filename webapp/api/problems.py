@@ -8,7 +8,8 @@ from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import PermissionDenied, RequestDataTooBig, TooManyFieldsSent, TooManyFilesSent
-from django.http import Http404, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
+from django.views.defaults import server_error
 from pydantic import BaseModel, Field, ValidationError
 from rest_framework.exceptions import APIException, AuthenticationFailed, NotAuthenticated, ParseError
 from rest_framework.response import Response
@@ -16,6 +17,7 @@ from rest_framework.response import Response
 from bench_worker.errors import DoesNotFit, SpecError
 from webapp.experiments.thinning import Thinned
 
+API = "/api/v1/"
 CONTENT_TYPE = "application/problem+json"
 
 
@@ -51,8 +53,20 @@ def problem(status: int, detail: str, faults: Sequence[Fault] = ()) -> Response:
 
 def too_large(sentence: str) -> HttpResponse:
     """What `webapp.limits` answers in the API's name to a body that it doesn't let in."""
-    words = Problem(title=HTTPStatus(413).phrase, status=413, detail=sentence)
-    return HttpResponse(words.model_dump_json(), status=413, content_type=CONTENT_TYPE)
+    return _plain(413, sentence)
+
+
+def fault(request: HttpRequest) -> HttpResponse:
+    """What is answered where our own code fails: a problem to a program, a page to a browser. The log says why."""
+    if not request.path.startswith(API):
+        return server_error(request)
+    return _plain(500, "This failed on our side; the server's log says why.")
+
+
+def _plain(status: int, detail: str) -> HttpResponse:
+    """As `problem`, outside of a view."""
+    words = Problem(title=HTTPStatus(status).phrase, status=status, detail=detail)
+    return HttpResponse(words.model_dump_json(), status=status, content_type=CONTENT_TYPE)
 
 
 def answer(error: Exception, context: dict[str, Any]) -> Response | None:

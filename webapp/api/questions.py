@@ -22,6 +22,7 @@ from webapp.api.problems import Refused
 from webapp.api.schema import POOL, problems
 from webapp.experiments import compare_read, compare_summary, compare_views, memory, sizing
 from webapp.experiments.estimate import Estimate
+from webapp.experiments.redundancy import Cost
 from webapp.traces.store import traces_library
 
 
@@ -49,6 +50,19 @@ class ExpectedTime(BaseModel):
     @classmethod
     def of(cls, time: Estimate | None) -> ExpectedTime | None:
         return None if time is None else cls(**{name: getattr(time, name) for name in cls.model_fields})
+
+
+class CopiesCost(BaseModel):
+    """What redundant experts take on each rank."""
+
+    copies: int
+    bytes: int
+    tokens: int | None = Field(description="Whose KV cache that memory could hold instead.")
+    requests: int | None = Field(description="How many fewer are held at once; null where no device is known.")
+
+    @classmethod
+    def of(cls, cost: Cost | None) -> CopiesCost | None:
+        return None if cost is None else cls(**cost._asdict())
 
 
 class OutlookState(BaseModel):
@@ -84,18 +98,21 @@ class CapacityState(BaseModel):
     longest_context: int = Field(description="Tokens of a sequence that fit at this concurrency.")
     least: EnoughDevices | None = Field(description="Where it doesn't fit; null, too, where no number is enough.")
     warning: str | None
-    squeezed: int = Field(description="By how many requests at once redundant experts squeeze the KV cache.")
+    copies: CopiesCost | None = Field(description="Where there are redundant experts.")
     measurement: MeasurementState
 
     @classmethod
     def of(cls, answer: sizing.Answer) -> CapacityState:
         measurement = answer.measurement
         machine = measurement.machine.name if measurement.machine else None
-        names = ("ranks", "deployment", "longest_context", "warning", "squeezed")
         return cls(
-            **{name: getattr(answer, name) for name in names},
             device=answer.device.name,
+            ranks=answer.ranks,
+            deployment=answer.deployment,
+            longest_context=answer.longest_context,
             least=EnoughDevices.of(answer.least),
+            warning=answer.warning,
+            copies=CopiesCost.of(answer.copies),
             measurement=MeasurementState(fit=measurement.fit, machine=machine, refused=measurement.refused),
         )
 
@@ -133,12 +150,17 @@ class ExperimentPlan(APIView):
         pool = pool_of(request)
         experiment = spec.parse_experiment(request.body, traces_library())
         outlook = memory.outlook(experiment, pool)
-        names = ("variants", "corners", "runs", "deployment", "measurement_bytes", "device_bytes", "fits")
         found = OutlookState(
-            **{name: getattr(outlook, name) for name in names},
             refused=_refusal(experiment, pool),
+            variants=outlook.variants,
+            corners=outlook.corners,
+            runs=outlook.runs,
+            deployment=outlook.deployment,
             least=EnoughDevices.of(outlook.least),
+            measurement_bytes=outlook.measurement_bytes,
             machine=outlook.machine.name if outlook.machine else None,
+            device_bytes=outlook.device_bytes,
+            fits=outlook.fits,
             time=ExpectedTime.of(outlook.time),
         )
         return one(found)

@@ -63,6 +63,7 @@ _v1 = [
     _at("tokens/<int:pk>/revoke/", team.Revoke, "revoke"),
     path("schema/", docs.schema, name="schema"),
     path("docs/", docs.page, name="docs"),
+    _at("", nothing.Nothing, "root"),
     _at("<path:rest>", nothing.Nothing, "nothing"),
 ]
 

@@ -153,7 +153,6 @@ class Series(models.Model):
     metric = models.CharField(max_length=40, help_text="A key of `metrics.numbers`.")
     recent = ArrayField(models.FloatField(), default=list, help_text="The latest values, the last one last.")
     nights = models.PositiveIntegerField(default=0)
-    last_at = models.DateTimeField(null=True)
     week = ArrayField(models.FloatField(), default=list, help_text="Ratio, low, high; see `trend.week_change`.")
 
     class Meta:

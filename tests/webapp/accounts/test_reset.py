@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.tokens import PasswordResetTokenGenerator
 from django.core import mail
+from django.test import Client
 
 from tests.webapp.experiments.rows import text_of
 from webapp.accounts import throttle
@@ -56,6 +59,24 @@ def test_a_link_by_email_lets_choose_a_new_one_once(client: Any, anna: User, had
     assert client.post("/sign-in/", {"username": "anna", "password": NEW}).url == "/"
     client.logout()
     assert "This link no longer works" in text_of(client.get(link, follow=True))
+
+
+def test_a_link_by_email_ends_after_three_days(client: Any, anna: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    forget(client)
+    [link] = re.findall(r"http://testserver(/\S+)", mail.outbox[0].body)
+    late = datetime.now() + timedelta(days=3, seconds=5)
+    monkeypatch.setattr(PasswordResetTokenGenerator, "_now", lambda self: late)
+    assert "This link no longer works" in text_of(client.get(link, follow=True))
+
+
+def test_a_new_password_ends_the_sessions_of_the_old_one(client: Any, anna: User) -> None:
+    elsewhere = Client()
+    elsewhere.force_login(anna)
+    forget(client)
+    [link] = re.findall(r"http://testserver(/\S+)", mail.outbox[0].body)
+    address = client.get(link, follow=True).redirect_chain[-1][0]
+    client.post(address, {"new_password1": NEW, "new_password2": NEW})
+    assert elsewhere.get("/").status_code == 302
 
 
 def test_an_address_that_nobody_has_gets_the_same_answer_and_no_email(client: Any, anna: User) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.contrib.auth import get_user
 from django.core import mail
+from django.utils import timezone
 
 from tests.webapp.experiments.rows import put, text_of
 from webapp.accounts.models import Deed, Role, SignInLink, User
@@ -63,6 +65,15 @@ def test_who_is_invited_comes_in_by_the_link_and_chooses_a_password(client: Any,
     assert (bert.get_username(), bert.role, bert.has_usable_password()) == ("bert", "viewer", False)
     assert client.get(link).status_code == 403
     assert deeds() == ["olga invited bert"]
+
+
+def test_an_invitation_ends_after_a_week(client: Any, admin: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    link = link_in(invite(client))
+    client.logout()
+    later = timezone.now() + timedelta(days=7, seconds=1)
+    monkeypatch.setattr(timezone, "now", lambda: later)
+    assert client.get(link).status_code == 403
+    assert not get_user(client).is_authenticated
 
 
 def test_an_invitation_goes_by_email_where_that_is_set_up(client: Any, admin: User, with_mail: None) -> None:

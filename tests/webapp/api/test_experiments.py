@@ -82,6 +82,7 @@ def test_a_pool_is_named_or_refused(api: Client) -> None:
 def test_labels_are_kept_or_refused(api: Client) -> None:
     send(api, make.document(), "?label=image%3D2&label=site%3Dlab")
     assert Experiment.objects.get().labels == {"image": "2", "site": "lab"}
+    assert api.get(EXPERIMENTS).json()["results"][0]["labels"] == {"image": "2", "site": "lab"}
     response = send(api, make.document(), "?label=image")
     assert response.status_code == 422
     assert response.json()["errors"][0]["field"] == "label"
@@ -311,10 +312,25 @@ def test_what_is_not_there_is_a_problem_too(api: Client, method: str, deed: str,
     assert response["Content-Type"] == "application/problem+json"
 
 
-def test_an_unknown_address_is_a_problem_too(api: Client) -> None:
-    response = api.post(f"{API}/experiments")
+@pytest.mark.parametrize("address", ["/experiments", "/", "/experiments/x/"])
+def test_an_unknown_address_is_a_problem_too(api: Client, address: str) -> None:
+    response = api.post(f"{API}{address}")
     assert response.status_code == 404
-    assert response.json()["detail"] == "Nothing has this address; all that have something end with a slash."
+    assert response.json()["detail"] == (
+        "Nothing has this address; those that have something end with a slash, and /api/v1/docs/ lists them."
+    )
+
+
+def test_a_fault_of_our_own_is_a_problem_too(api: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise RuntimeError("no luck")
+
+    monkeypatch.setattr(machines, "pools", broken)
+    api.raise_request_exception = False
+    response = send(api, make.document())
+    assert response.status_code == 500
+    assert response["Content-Type"] == "application/problem+json"
+    assert response.json()["detail"] == "This failed on our side; the server's log says why."
 
 
 def test_another_method_is_a_problem_too(api: Client) -> None:

@@ -59,6 +59,10 @@ def test_whether_a_model_fits_is_what_the_page_says(api: Client) -> None:
     assert answer["deployment"]["device_bytes"] == devices.DEVICES["H100"].memory_bytes
     assert answer["least"]["devices"] == answer["least"]["tp"] * answer["least"]["dp"] > 8
     assert answer["measurement"]["machine"] is None
+    assert answer["copies"] is None
+    copies = api.get(f"{API}/capacity/?tp=2&redundant_experts=2").json()["copies"]
+    assert copies["copies"] == 2
+    assert min(copies["bytes"], copies["tokens"], copies["requests"]) > 0
     usual = api.get(f"{API}/capacity/").json()
     assert usual == api.get(f"{API}/capacity/?model=qwen3-30b-a3b&concurrency=16").json()
 

@@ -103,6 +103,26 @@ def test_a_worker_that_dies_between_night_and_experiment_leaves_neither(
     assert Night.objects.get().experiment is not None
 
 
+@pytest.mark.django_db(transaction=True)
+def test_a_database_that_restarts_in_the_due_minute_leads_to_one_run(
+    member: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedule(member)
+
+    def restarts(*args: Any, **kwargs: Any) -> None:
+        """What a restart does to a connection, once the night is written and before its experiment is."""
+        connection.cursor().execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(queue, "enqueue", restarts)
+        nights.queue_due(at(10))
+    connection.close()  # as the worker does after each round
+    assert not Night.objects.exists()
+    for second in (10, 20):
+        nights.queue_due(at(10, 2, 0, second))
+    assert Experiment.objects.get() == Night.objects.get().experiment
+
+
 def test_a_schedule_that_fails_holds_up_no_other(member: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     schedule(member, title="A", pool="broken")
     schedule(member, title="B")
