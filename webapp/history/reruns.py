@@ -72,7 +72,7 @@ def ask(night: Night) -> Rerun | None:
         asked = Asked.model_validate(night.experiment.document, context=traces_library())
         memory.check(asked, night.experiment.pool)
     except (SpecError, DoesNotFit) as error:
-        rerun.judged_at, rerun.silent_because = timezone.now(), f"it could not be queued: {error}"
+        rerun.judged_at, rerun.silent_because = timezone.now(), f"it could not be queued: {str(error).rstrip('.')}"
     else:
         rerun.experiment = queue.enqueue(
             asked,

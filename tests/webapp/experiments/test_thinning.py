@@ -68,6 +68,7 @@ def test_its_page_says_since_when_and_shows_the_medians(signed_in: Any, thinned:
     assert thinned.answer in text
     assert "One layer, stage by stage: medians over 5 steps" in text
     assert "Steps for Perfetto" not in text
+    assert "/result/" not in response.text
 
 
 def test_the_page_of_a_run_says_so_and_keeps_its_requests(signed_in: Any, thinned: Experiment) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
 import numpy as np
+from django.db import connection
 
 from tests.webapp.experiments import make, rows
 from webapp.experiments.models import Experiment
@@ -67,3 +70,21 @@ def nights(planned: Schedule, first: int, last: int, from_night: int = 10**6, **
     for number in range(first, last + 1):
         night(planned, day(number), **(slower if number >= from_night else {}))
         series.follow(day(number) + timedelta(hours=1))
+
+
+def at_once(duty: Callable[[], object]) -> None:
+    """Do it in four threads at the same moment, as four workers would."""
+    together = threading.Barrier(4)
+
+    def work() -> None:
+        together.wait()
+        try:
+            duty()
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from datetime import datetime
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 from django.db import IntegrityError, OperationalError, connection, transaction
 
 from tests.webapp.experiments import make
-from tests.webapp.history.make_nights import SMALL, at, schedule
+from tests.webapp.history.make_nights import SMALL, at, at_once, schedule
 from webapp.experiments import machines, memory, queue, upkeep
 from webapp.experiments.models import Experiment, State
 from webapp.history import nights
@@ -70,20 +69,7 @@ def test_the_database_lets_no_second_night_of_a_due_time_in(member: Any) -> None
 @pytest.mark.django_db(transaction=True)
 def test_workers_that_look_at_the_same_moment_queue_one_night(member: Any) -> None:
     schedule(member)
-    together = threading.Barrier(4)
-
-    def look_once() -> None:
-        together.wait()
-        try:
-            nights.queue_due(at(10))
-        finally:
-            connection.close()
-
-    threads = [threading.Thread(target=look_once) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(lambda: nights.queue_due(at(10)))
     assert Experiment.objects.count() == Night.objects.count() == 1
 
 

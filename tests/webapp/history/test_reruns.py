@@ -9,7 +9,7 @@ import pytest
 
 from tests.webapp.experiments import make, rows
 from tests.webapp.experiments.rows import text_of
-from tests.webapp.history.make_nights import SMALL, day, disturb, night, schedule
+from tests.webapp.history.make_nights import SMALL, at_once, day, disturb, night, schedule
 from webapp.accounts.models import Deed
 from webapp.experiments import ingest, machines, queue, upkeep
 from webapp.experiments.models import Experiment, State
@@ -140,6 +140,15 @@ class TestAsking:
         assert change
         text = text_of(signed_in.get(change.series.get_absolute_url()))
         assert f"The re-run of its night says nothing: {rerun.silent_because}." in text
+
+
+@pytest.mark.django_db(transaction=True)
+def test_workers_that_look_at_the_same_moment_queue_and_hear_one_rerun(suspected: Night) -> None:
+    at_once(lambda: reruns.look(soon(suspected)))
+    assert Rerun.objects.count() == Experiment.objects.filter(tags=["re-run"]).count() == 1
+    measure(Rerun.objects.get(), **SLOWER)
+    at_once(lambda: reruns.look(soon(suspected)))
+    assert opinions()["stage.experts"] == "confirms"
 
 
 class TestHearing:

@@ -13,7 +13,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from tests.webapp.experiments.rows import done, run, text_of
-from tests.webapp.history.make_nights import day, night, nights, schedule
+from tests.webapp.history.make_nights import at_once, day, night, nights, schedule
 from webapp.experiments import queue, thinning
 from webapp.experiments.models import Experiment, Run, StageSeries
 from webapp.experiments.thinning import Size
@@ -107,6 +107,14 @@ class TestNight:
         assert len(thinned()) == 5
         retention.look(LATER + timedelta(days=1))
         assert len(thinned()) == 6
+
+    @pytest.mark.django_db(transaction=True)
+    def test_workers_that_look_at_the_same_moment_take_each_experiment_once(self, many: None) -> None:
+        whole = thinning.size_of(retention.thinnable(OLD))
+        for seconds in range(0, 40, 10):
+            at_once(lambda seconds=seconds: retention.look(LATER + timedelta(seconds=seconds)))  # type: ignore[misc]
+        row = Thinning.objects.get()
+        assert (Size(row.experiments, row.runs, row.num_bytes), row.ended_at is None) == (whole, False)
 
     def test_a_batch_that_was_killed_is_done_by_the_next_look(
         self, many: None, monkeypatch: pytest.MonkeyPatch
