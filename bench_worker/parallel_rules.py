@@ -97,7 +97,8 @@ def together(variants: Iterable[Spec]) -> Iterator[SpecError]:
     elif len(kinds) > 1:
         counts = sorted(ranks for _, ranks in kinds)
         message = f"the variants have {', '.join(map(str, counts[:-1]))} and {counts[-1]} ranks"
-        yield SpecError("vary.values", counts, f"{message}; those of one distributed experiment have equally many")
+        allowed = "real ranks are started once for all, so use one experiment for each number and compare their runs"
+        yield SpecError("vary.values", counts, f"{message}; {allowed}, or use virtual")
 
 
 def _topology(parallel: Parallel, layout: Layout, allow_paths: bool) -> Iterator[SpecError]:

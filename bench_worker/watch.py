@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -43,12 +44,14 @@ class Watch:
         self._kernels: dict[Key, tuple[Kernel, Kernel | None]] = {}
         self._usual: dict[Key, Seen] = {}
         self._best: dict[int, float] = {}
+        bus_kernel = cache(lambda name: calibrate.bus_kernel(device, name))
+        plain_product = cache(lambda dtype: calibrate.plain_product(device, dtype))
         for key in keys:
             kept = ceilings.get(key.threads)
-            bus = None if kept is None else calibrate.bus_kernel(device, kept.bus.kernel)
+            bus = None if kept is None else bus_kernel(kept.bus.kernel)
             if kept is None or bus is None:
                 continue
-            product = calibrate.plain_product(device, key.dtype)
+            product = plain_product(key.dtype)
             usual = kept.matrix[key.dtype].by_kernel.get(product.name)
             self._kernels[key] = bus, product if usual else None
             self._usual[key] = Seen(kept.bus.value, usual)

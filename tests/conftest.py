@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,20 @@ import pytest
 # processor that they wait for: with a thread each, the same tests take a fraction of the time. Programs that tests
 # start inherit it; torch reads it when it is first imported, after this.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+#: What takes longest, much of it waiting. It begins first, beside tests that compute: else it would be last, as
+#: pytest-django puts tests that ask for no database there.
+LONGEST = (
+    "tests/faults/",
+    "tests/browser/test_every_page.py",
+    "tests/browser/test_spine.py",
+    "tests/test_deployment_by_hand.py",
+    "tests/webapp/test_up.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
 
 
 @pytest.fixture(scope="session")
@@ -50,6 +66,37 @@ def django_db_modify_db_settings(servers: Any) -> None:
 def django_db_keepdb() -> bool:
     """The test database ends with its server; dropping it first would only wait for connections to close."""
     return True
+
+
+@pytest.fixture(scope="session")
+def kept_ceilings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that keeps this machine's ceilings, also for programs that tests start.
+
+    They are made up. Measuring them takes seconds, and those of a busy machine are measured again by each program.
+    """
+    from bench_worker import ceilings, environment
+
+    folder = tmp_path_factory.mktemp("cache")
+    os.environ["MOESCOPE_CACHE"] = str(folder)
+
+    def ceiling(value: float, unit: str) -> ceilings.Ceiling:
+        return ceilings.Ceiling(value=value, unit=unit, kernel="made up", median=value, lowest=value, samples=1)
+
+    fingerprint = environment.device_fingerprint(environment.machine())
+    for threads in range(1, 9):
+        made = ceilings.Ceilings(
+            device="cpu",
+            threads=threads,
+            read=ceiling(50.0, "GB/s"),
+            copy_rate=ceiling(50.0, "GB/s"),
+            matrix={dtype: ceiling(1000.0, "GFLOP/s") for dtype in ("float32", "bfloat16", "float16")},
+            cache_bytes=2**25,
+            measured_at=datetime(2026, 1, 1, tzinfo=UTC),
+            seconds=1.0,
+            warnings=[],
+        )
+        ceilings.keep(fingerprint, made)
+    return folder
 
 
 @pytest.fixture

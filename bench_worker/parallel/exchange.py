@@ -11,6 +11,7 @@ that it computes, ``H`` hidden.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Protocol, TypeVar, cast
 
 import torch
@@ -113,7 +114,7 @@ class Virtual:
         return list(rows.split(self._dispatched))
 
     def all_reduce(self, parts: Sequence[Tensor]) -> list[Tensor]:
-        return self._in_groups(parts, lambda own: torch.stack(own).sum(dim=0))
+        return self._in_groups(parts, lambda own: reduce(Tensor.add_, own))
 
     def all_gather(self, parts: Sequence[Tensor], totals: Sequence[int]) -> list[Tensor]:
         return self._in_groups(parts, torch.cat)

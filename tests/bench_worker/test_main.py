@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from bench_worker import __main__ as command_line
-from bench_worker import environment, runner
+from bench_worker import capacity, environment, runner
 from bench_worker.commands import common, run
 from bench_worker.errors import Unavailable
 from bench_worker.result import Result
@@ -352,18 +352,18 @@ def test_fit_says_what_run_would_refuse(run_main, experiment_file, monkeypatch):
     assert code == 0
     refused = out.splitlines()[-1]
     assert refused.startswith("It can't be measured here: measuring ")
-    assert refused.endswith("tiny.json needs 0.5 GB and the device has 0.4 GB free.")
+    assert refused.endswith("tiny.json needs 0.6 GB and the device has 0.4 GB free.")
     found = json.loads(run_main("fit", experiment_file(), "--json")[1])
     assert f"It can't be measured here: {found['refused']}." == refused
     assert found["measurement"]["fits"] is False
 
 
-def test_fit_counts_no_kernels_of_the_cpu_on_a_gpu(run_main, experiment_file, monkeypatch):
+def test_fit_counts_no_kernels_and_no_probes_of_the_cpu_on_a_gpu(run_main, experiment_file, monkeypatch):
     here = json.loads(run_main("fit", experiment_file(), "--json")[1])["measurement"]
     monkeypatch.setattr(environment, "device", lambda: torch.device("cuda", 0))
     monkeypatch.setattr(environment, "available_bytes", lambda device: 80 * 10**9)
     there = json.loads(run_main("fit", experiment_file(), "--json")[1])["measurement"]
-    assert there["parts"] == here["parts"] | {"kernels": 0}
+    assert there["parts"] == here["parts"] | {"kernels": 0, "process": capacity.PROCESS_BYTES}
     assert here["parts"]["kernels"] > 0
 
 

@@ -79,7 +79,8 @@ def test_a_topology_that_lacks_a_domain_in_use_is_refused(tmp_path):
          "vary.values: 'distributed' beside another mode: real ranks can't be compared with one device "
          "in one experiment; make two, or use virtual for all"),
         ("parallel.layout", [{"dp": 2}, {"dp": 4}, {"tp": 2}],
-         "vary.values: the variants have 2 and 4 ranks; those of one distributed experiment have equally many"),
+         "vary.values: the variants have 2 and 4 ranks; real ranks are started once for all, so use one experiment for "
+         "each number and compare their runs, or use virtual"),
     ],
 )  # fmt: skip
 def test_variants_with_real_ranks_need_equally_many(field, values, sentence):

@@ -25,10 +25,15 @@ def kept(**changes):
 @pytest.fixture(autouse=True)
 def machine(monkeypatch):
     """What the kernels take in seconds, and the time; a probe of the memory moves the clock on by both its turns."""
-    state = SimpleNamespace(bus=[0.02, 0.01], product=0.5, now=100.0)
+    state = SimpleNamespace(bus=[0.02, 0.01], product=0.5, now=100.0, made=[])
     memory, product = Kernel("copy", "copy", len, 0.5e9, []), Kernel("bfloat16", "plain", len, 400e9, [])
-    monkeypatch.setattr(calibrate, "bus_kernel", lambda device, name: memory if name == "copy" else None)
-    monkeypatch.setattr(calibrate, "plain_product", lambda device, dtype: product)
+
+    def noted(name, kernel):
+        state.made.append(name)
+        return kernel
+
+    monkeypatch.setattr(calibrate, "bus_kernel", lambda device, name: noted(name, memory if name == "copy" else None))
+    monkeypatch.setattr(calibrate, "plain_product", lambda device, dtype: noted(dtype, product))
 
     def cpu_seconds(run, turn):
         state.now += 0.01
@@ -94,3 +99,4 @@ def test_each_number_of_threads_has_probes_of_its_own(machine):
     probes.look([(ONE, one), (other, two)])
     assert torch.get_num_threads() == threads + 1
     assert (len(one.seen), len(two.seen)) == (1, 1)
+    assert machine.made == ["copy", "bfloat16"]  # buffers are shared

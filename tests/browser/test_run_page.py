@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.folds import unfold
 from tests.webapp.experiments import rows
+from webapp.experiments import thinning
+from webapp.experiments.models import Experiment
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
@@ -48,4 +51,20 @@ def test_a_run_is_seen_request_by_request_and_step_by_step(signed_in_page: Page,
     expect(page.get_by_role("heading", name="Steps")).to_be_in_viewport()
     page.get_by_role("link", name="behind the p95 of TPOT (2)").click()
     expect(steps.locator("tbody tr")).to_have_count(2)
+    assert complaints == []
+
+
+def test_a_run_without_steps_keeps_its_requests(signed_in_page: Page, live_server: Any, member: Any) -> None:
+    page, row = signed_in_page, rows.done(member)
+    thinning.thin(Experiment.objects.all(), 1, datetime(2026, 5, 1, tzinfo=UTC))
+    complaints: list[str] = []
+    page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto(live_server.url + row.get_absolute_url())
+    expect(page.get_by_text("Step samples were thinned on 2026-05-01")).to_be_visible()
+    unfold(page, "One run")
+    expect(page.get_by_role("table", name="One layer, stage by stage: medians over 5 steps")).to_be_visible()
+    page.get_by_role("link", name="Every request over time").click()
+    expect(page.get_by_role("img", name="Requests from arrival to last token")).to_be_visible()
+    expect(page.get_by_text("Step samples were thinned on 2026-05-01")).to_be_visible()
     assert complaints == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -46,11 +47,18 @@ def data() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def product(data: str) -> Iterator[Product]:
+def cache(data: str) -> Path:
+    """Where the product's worker keeps its machine's ceilings; it has to measure them first."""
+    return Path(data, "cache")
+
+
+@pytest.fixture(scope="module")
+def product(data: str, cache: Path) -> Iterator[Product]:
     """``manage.py up`` on an empty data directory and a free port, as `make run` starts it."""
     command = [sys.executable, "manage.py", "up", "--port", "0", "--data", data]
     own = {"DJANGO_SETTINGS_MODULE", "DATABASE_URL", "BROKER_URL", "MOESCOPE_DATA"}  # the test run's
     environment = {name: value for name, value in os.environ.items() if name not in own}
+    environment["MOESCOPE_CACHE"] = str(cache)
     with subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
@@ -111,7 +119,9 @@ def ask(page: Page, product: Product, **texts: str) -> None:
     page.get_by_role("button", name="Queue experiment").click()
 
 
-def test_the_path_of_an_experiment(page: Page, product: Product, complaints: list[str], tmp_path: Path) -> None:
+def test_the_path_of_an_experiment(
+    page: Page, product: Product, cache: Path, complaints: list[str], tmp_path: Path
+) -> None:
     # the first look already runs: cancel it
     page.goto(product.address)
     page.get_by_role("link", name=re.compile("First look")).click()
@@ -154,12 +164,16 @@ def test_the_path_of_an_experiment(page: Page, product: Product, complaints: lis
         assert run.steps is not None
         assert sum(run.steps.prefill_tokens) == 2 * 16
         assert sum(run.steps.decode_tokens) == 2 * 3
+
+    # what the machine can do at best was measured before, and kept
+    assert list(cache.glob("ceilings-*.json"))
     assert complaints == []
 
 
 def test_a_killed_measurement_is_told_and_the_next_one_runs(
-    page: Page, product: Product, complaints: list[str]
+    page: Page, product: Product, cache: Path, kept_ceilings: Path, complaints: list[str]
 ) -> None:
+    shutil.copytree(kept_ceilings, cache, dirs_exist_ok=True)
     ask(page, product, Title="Long", Requests="1000", Prompt_tokens="16", Output_tokens="400")
     expect(page.get_by_text(re.compile("step .* of"))).to_be_visible(timeout=MEASURED_MS)
     [program] = product.measuring()

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a kil
 
 
 @pytest.fixture(scope="module")
-def trial() -> Iterator[subprocess.Popen[str]]:
+def trial(kept_ceilings: Path) -> Iterator[subprocess.Popen[str]]:
     """A product, and the program that harms it: a fault's name a line in, its tally a line out."""
     with (
         tempfile.TemporaryFile("w+") as errors,

@@ -7,7 +7,7 @@ import time
 from tools import histories
 from webapp.history.detection import change_points
 
-STEPS = ((1.08, 8), (1.05, 12))
+STEPS = ((1.08, 4), (1.08, 8), (1.05, 12))
 #: How much of a night's luck its re-run shares; see `histories.SHARED`.
 SHARES = (0.0, 0.5, 0.8)
 SERIES, NIGHTS = 10, 1000

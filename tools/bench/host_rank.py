@@ -24,7 +24,7 @@ from bench_worker.step_input import StepSource
 from bench_worker.step_layout import one_request, one_token_each
 from tools.bench.two_hosts import sent_bytes
 
-TOKENS, WARM_UP = 256, 3
+TOKENS, WARM_UP = 1024, 3
 
 
 @torch.inference_mode()

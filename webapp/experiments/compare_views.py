@@ -15,6 +15,7 @@ from webapp.experiments import browse, compare_page, compare_read, compare_summa
 from webapp.experiments.compare_page import Page
 from webapp.experiments.compare_read import Refused
 from webapp.experiments.views import download, part_of_its_page
+from webapp.numbers import number_in
 
 #: What of an address belongs to the page, beside its runs.
 CHOICES = ("base", "corner")
@@ -63,9 +64,9 @@ def address(numbers: list[int], query: QueryDict | None = None) -> str:
 def asked(query: QueryDict, numbers: list[int]) -> Page:
     """The comparison of ``numbers``, with the choices of ``query``. Raises `Refused`."""
     base = query.get("base", "")
-    if base and not (base.isdecimal() and len(base) < 18):
+    if base and number_in(base) is None:
         raise Refused(f"base: {base[:40]!r} is not the number of a run; it must be one of those that are compared.")
-    return compare_page.page(compare_read.measured(numbers), int(base) if base else None, query.get("corner", ""))
+    return compare_page.page(compare_read.measured(numbers), number_in(base), query.get("corner", ""))
 
 
 def _context(request: HttpRequest, page: Page) -> dict[str, Any]:

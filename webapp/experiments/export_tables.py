@@ -90,6 +90,11 @@ def _run(run: _Of) -> Iterator[Row]:
         }
     if noise is not None:
         row |= {"noise": noise.label, "spread_share": noise.spread, "drift_share": noise.drift}
+        if (around := noise.around) is not None:
+            row |= {
+                "memory_bus_gb_per_s": around.memory.median,
+                "matrix_gflop_per_s": around.matrix and around.matrix.median,
+            }
     yield row
 
 
@@ -132,7 +137,8 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[[_Of], Iterator[Row]]]] = {
             "variant", "corner", "status", "error", "allowed_error", "stages_over_whole_layer", "step_p50_us",
             "step_p90_us", "step_p99_us", "steps", "step_origin", "is_truncated", "expert_load_max_over_mean",
             "rank_load_max_over_mean", "dropped_share", "padding_share", "output_tokens_per_s", "requests_per_s",
-            "goodput_per_s", "noise", "spread_share", "drift_share",
+            "goodput_per_s", "noise", "spread_share", "drift_share", "memory_bus_gb_per_s",
+            "matrix_gflop_per_s",
         ),
         _run,
     ),

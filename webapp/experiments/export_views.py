@@ -14,6 +14,7 @@ from webapp.experiments import export, export_tables
 from webapp.experiments.models import Experiment, Kind, State
 from webapp.experiments.thinning import Thinned
 from webapp.experiments.views import download, refused, visible
+from webapp.numbers import number_in
 
 #: Steps of a trace where the address names none.
 FIRST_STEPS = 50
@@ -58,10 +59,11 @@ def trace_of(row: Experiment, position: str, steps: str) -> tuple[int, bytes]:
     times, and its first steps. Raises `SpecError` for a choice that makes no sense, `Thinned`, and
     `Http404`."""
     timed = row.runs.exclude(summary=None)
-    if position and not (position.isdecimal() and len(position) < 6):
+    number = number_in(position)
+    if position and number is None:
         message = f"{position[:40]!r} is not the place of a run; it must be a number from 0 up"
         raise SpecError("run", position, message)
-    stored = get_object_or_404(timed, position=int(position)) if position else timed.first()
+    stored = timed.first() if number is None else get_object_or_404(timed, position=number)
     if stored is None:
         raise Http404("No run of this experiment has times.")
     run = export.run_of(stored)

@@ -92,6 +92,11 @@ class Answer:
     #: The form of a new experiment with the same values; empty for a model that it does not offer.
     new_query: str
 
+    @property
+    def squeezed(self) -> int:
+        """By how many requests at once the redundant experts squeeze the KV cache."""
+        return 0 if self.copies is None else self.copies.requests or 0
+
 
 class SizingForm(forms.Form):
     """What the address asks; what it leaves out or empty takes its usual value. Every text reaches the check of the

@@ -153,7 +153,6 @@ class Series(models.Model):
     metric = models.CharField(max_length=40, help_text="A key of `metrics.numbers`.")
     recent = ArrayField(models.FloatField(), default=list, help_text="The latest values, the last one last.")
     nights = models.PositiveIntegerField(default=0)
-    last_at = models.DateTimeField(null=True)
     week = ArrayField(models.FloatField(), default=list, help_text="Ratio, low, high; see `trend.week_change`.")
 
     class Meta:
@@ -224,7 +223,7 @@ class Change(models.Model):
         help_text="The last night, where this is slower since then and not confirmed.",
     )  # fmt: skip
     rerun = models.ForeignKey(Rerun, on_delete=models.SET_NULL, null=True, related_name="changes")
-    opinion = models.CharField(max_length=8, blank=True, choices=[(word, word) for word in Opinion],
+    opinion = models.CharField(max_length=12, blank=True, choices=[(word.value, word.value) for word in Opinion],
                                help_text="What its latest re-run says of it.")  # fmt: skip
     told_at = models.DateTimeField(null=True, help_text="When a digest told it.")
     state = models.CharField(max_length=12, choices=Triage.choices, default=Triage.NEW)

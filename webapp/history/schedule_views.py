@@ -47,8 +47,9 @@ def change(request: HttpRequest, pk: int) -> HttpResponse:
 @require_safe
 def detail(request: HttpRequest, pk: int) -> HttpResponse:
     """The latest nights of one schedule."""
-    schedule = _found(pk)
-    past = schedule.nights.select_related("experiment").defer("experiment__document", "experiment__result")[:NIGHTS]
+    schedule, again = _found(pk), "experiment__record__rerun__experiment"
+    heavy = (f"{row}__{name}" for row in ("experiment", again) for name in ("document", "result"))
+    past = schedule.nights.select_related(again).defer(*heavy)[:NIGHTS]
     line = next(line for line in watchdog.lines(timezone.now()) if line.schedule == schedule)
     return render(request, "history/schedule.html", {"line": line, "schedule": schedule, "nights": past})
 

@@ -116,10 +116,10 @@ def analyse(group: Group, now: datetime) -> None:
     rows, found = [], []
     for row in group.series.all():
         nights = values.get(row.pk, [])
-        _describe(row, nights, records, place)
+        _describe(row, [value for _, value in nights])
         rows.append(row)
         found += _changes(row, nights, known.get(row.pk, []), records, now)
-    Series.objects.bulk_update(rows, ("recent", "nights", "last_at", "week"))
+    Series.objects.bulk_update(rows, ("recent", "nights", "week"))
     _keep(group, found, place)
 
 
@@ -135,12 +135,8 @@ def nights_of(place: Mapping[int, int]) -> dict[int, list[tuple[int, float]]]:
     return {pk: [(record, value) for _, record, value in nights] for pk, nights in by_series}
 
 
-def _describe(
-    row: Series, nights: Sequence[tuple[int, float]], records: Sequence[Record], place: dict[int, int]
-) -> None:
-    values = [value for _, value in nights]
+def _describe(row: Series, values: Sequence[float]) -> None:
     row.recent, row.nights, row.week = values[-DRAWN:], len(values), week_change(values)
-    row.last_at = records[place[nights[-1][0]]].at if nights else None
 
 
 def _changes(

@@ -50,7 +50,7 @@ class Line(NamedTuple):
 
 class Night(NamedTuple):
     """A point as the page shows it. ``versions``: labels and what the environment tells; ``new``: those that differ
-    from the night before."""
+    from the night before. ``noise``: the label of its run; empty where that tells nothing."""
 
     at: datetime
     value: float
@@ -58,6 +58,11 @@ class Night(NamedTuple):
     experiment: int
     versions: dict[str, str]
     new: dict[str, str]
+    noise: str = ""
+
+    @property
+    def is_doubtful(self) -> bool:
+        return self.noise not in ("", "steady", "unknown")
 
 
 def in_words(week: Sequence[float]) -> str:
@@ -178,11 +183,13 @@ def _nights(series: Series) -> list[Night]:
     points = (
         Point.objects.filter(series=series, record__experiment__deleted_at=None)
         .order_by("-record__at", "-record")
-        .values_list("record__at", "value", "run", "record__experiment", "record__versions")[:SHOWN]
+        .values_list("record__at", "value", "run", "record__experiment", "record__versions", "run__noise__label")[
+            :SHOWN
+        ]
     )
     nights: list[Night] = []
-    for at, value, run, experiment, told in reversed(list(points)):
+    for at, value, run, experiment, told, noise in reversed(list(points)):
         differs = versions.differences(nights[-1].versions, told) if nights else {}
         new = {name: after for name, (_, after) in differs.items()}
-        nights.append(Night(at, value, run, experiment, told, new))
+        nights.append(Night(at, value, run, experiment, told, new, noise or ""))
     return nights

@@ -1,12 +1,22 @@
 """What the ranks of a group send one another around the layers, by hand."""
 
+import json
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_worker.parallel.group_traffic import GroupTraffic
 from bench_worker.parallel.layout import Layout
+from tests.bench_worker.parallel.group_wire import HIDDEN, RANKS, TOKENS, TP
 from tests.bench_worker.parallel.make import PLAIN
+from tools.bench.two_hosts import why_not
+
+ROOT = Path(__file__).resolve().parents[3]
 
 #: Two groups of two, on a node each: 6 tokens and 1, of which 2 and 1 yield; rows of 8 bytes, logits of 100 a rank.
 TWO = GroupTraffic(Layout(2, 2, 2), np.array([6, 1]), np.array([2, 1]), row_bytes=8, logits_bytes=100)
@@ -48,3 +58,15 @@ def test_an_all_reduce_sends_as_much_as_a_ring(tp, dp, tokens, row_bytes):
     group = layout.group_of_rank()
     assert not sent[group[:, None] != group].any()
     assert not sent.diagonal().any()
+
+
+def test_real_collectives_send_what_is_counted():
+    """All that crosses the loopback of a network of their own, headers and barriers included."""
+    if reason := why_not():
+        pytest.skip(reason)
+    program = ["unshare", "--net", sys.executable, "-m", "tests.bench_worker.parallel.group_wire"]
+    told = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=True, timeout=240).stdout
+    groups = np.full(RANKS // TP, TOKENS)
+    traffic = GroupTraffic(Layout(TP, RANKS // TP, 1), groups, groups, row_bytes=HIDDEN * 4, logits_bytes=0)
+    for name, sent in json.loads(told).items():
+        assert sent == pytest.approx(traffic.sent([f"attention.{name}"]).sum(), rel=0.03), name

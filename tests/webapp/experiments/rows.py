@@ -46,11 +46,11 @@ def done(author: Any, wrong: frozenset[str] = frozenset(), num_steps: int = 5, *
     return row
 
 
-def on_ranks(author: Any, nodes: list[int], **changes: Any) -> Experiment:
+def on_ranks(author: Any, nodes: list[int], num_steps: int = 5, **changes: Any) -> Experiment:
     """A finished experiment whose runs had as many ranks as there are ``nodes``."""
     row = run(author)
     queue.begin_ingest(queue.fence_of(row))
-    measured = make.result(make.experiment())
+    measured = make.result(make.experiment(), num_steps)
     spread = [make.on_ranks(found, nodes, **changes) for found in measured.runs]
     ingest.ingest(queue.fence_of(row), measured.model_copy(update={"runs": spread}), row.machine)
     row.refresh_from_db()

@@ -110,6 +110,16 @@ def test_runs_of_two_experiments_are_unpaired_and_named_by_what_differs(signed_i
     assert "Unpaired where it says so: measured at different times" in text
 
 
+def test_real_ranks_of_different_numbers_are_compared_across_experiments(signed_in: Any, member: Any) -> None:
+    """They can't be variants of one experiment, and two experiments have the same batches."""
+    real = {"parallel": {"mode": "distributed"}}
+    two, four = (on_ranks(member, nodes, num_steps=STEPS, **real) for nodes in ([0, 0], [0, 0, 0, 0]))
+    text = words(signed_in.get(address(runs_of(two)[0], runs_of(four)[0])))
+    assert "What differs parallel.layout.dp: 1 → 2; same trace and batches, same machine." in text
+    assert "▲ 56% (45–69) unpaired" in text  # of the experts, whose mean is 150 µs of two ranks and 250 of four
+    assert "Unpaired where it says so: measured at different times" in text
+
+
 def test_several_differences_are_listed_and_no_cause_is_named(signed_in: Any, member: Any) -> None:
     other = {"model": "olmoe-1b-7b", "kernels": {"experts": "loop", "fusion": "none"},
              "workload": {"requests": 4, "output_tokens": 4}}  # fmt: skip

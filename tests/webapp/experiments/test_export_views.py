@@ -149,7 +149,8 @@ def test_a_trace_without_a_choice_is_of_the_first_run_with_times(signed_in: Any,
         ("steps=x", 422, "steps: 'x' names no steps"),
         ("run=x", 422, "run: 'x' is not the place of a run; it must be a number from 0 up"),
         ("run=4", 404, ""),
-        ("run=123456", 422, "run: '123456' is not"),
+        ("run=123456", 404, ""),
+        (f"run={'9' * 18}", 422, "run: '999999999999999999' is not"),
     ],
 )
 def test_a_trace_of_what_is_not_there_is_refused(

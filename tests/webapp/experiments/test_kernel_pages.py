@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from bench_worker.kernel_report import Table, ask
-from bench_worker.result import Choice, GraphTimes
+from bench_worker.noise import Seen, around, with_machine
+from bench_worker.result import Choice, GraphTimes, Noise
 from tests.webapp.experiments import make, rows
 from tests.webapp.experiments.rows import MACHINE, text_of, title_of
 from webapp.experiments import ingest, machines, queue
@@ -261,6 +262,39 @@ def test_an_experiment_says_how_steady_its_runs_were_and_how_near_to_the_limit(s
     assert "route 36.0 µs 6.00 µs 20% overhead route.gate 24.0 µs 5.00 µs 25% overhead" in text
     assert "What auto chose" not in text
     assert "CUDA graphs" not in text
+
+
+def contended(member: Any, bandwidth: float) -> Experiment:
+    """An experiment around whose runs the memory bus gave so many GB/s, of 80."""
+    row = rows.run(member)
+    made = make.result(make.experiment())
+    machine = around([Seen(bandwidth)] * 3, Seen(80.0), "memory")
+    runs = [run.model_copy(update={"noise": with_machine(Noise(label="steady", samples=40), machine)})
+            for run in made.runs]  # fmt: skip
+    queue.begin_ingest(queue.fence_of(row))
+    ingest.ingest(queue.fence_of(row), made.model_copy(update={"runs": runs}), row.machine)
+    return row
+
+
+def test_a_run_on_a_machine_that_was_not_as_usual_says_so_with_what_the_probes_saw(signed_in: Any, member: Any) -> None:
+    address = contended(member, 49.0).get_absolute_url()
+    text = words(signed_in.get(address))
+    assert "0 of 4 runs were steady, 4 contended." in text
+    assert "gate_up at 1×16: The memory bus gave 49 GB/s around this run, 61% of what this machine was" in text
+    assert f"contended {RULES['contended']}" in text
+    assert "40 49.0 GB/s 61% –" in text  # steps, the bus, and no matrix rate
+    table = signed_in.get(f"{address}tables/?table=runs").content.decode()
+    assert table.count(",contended,0.0,0.0,49.0,\n") == 4
+    usual = words(signed_in.get(contended(member, 79.0).get_absolute_url()))
+    assert "All 4 runs were steady." in usual
+    assert "40 79.0 GB/s 99% –" in usual
+
+
+def test_a_comparison_of_two_times_tells_their_machines_apart(signed_in: Any, member: Any) -> None:
+    runs = [contended(member, bandwidth).runs.order_by("position")[0].pk for bandwidth in (79.0, 49.0)]
+    text = words(signed_in.get("/compare/", {"runs": ",".join(map(str, runs))}))
+    assert "The memory bus gave 79.0 GB/s around" in text
+    assert "a part of their ratio is the machine's." in text
 
 
 def test_a_chip_stands_beside_the_step_time_only_where_a_run_was_not_steady(signed_in: Any, member: Any) -> None:

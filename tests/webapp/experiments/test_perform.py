@@ -335,6 +335,7 @@ def test_kill_9_of_the_program_fails_the_run_and_the_next_one_runs() -> None:
     assert attempt().state == State.DONE
 
 
+@pytest.mark.usefixtures("kept_ceilings")
 def test_the_real_program_measures_and_its_result_is_stored_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "PROGRAM", REAL)
     written: list[Result] = []
@@ -355,6 +356,7 @@ def test_the_real_program_measures_and_its_result_is_stored_whole(monkeypatch: p
         assert sum(columns["decode_tokens"]) == 4 * 3
 
 
+@pytest.mark.usefixtures("kept_ceilings")
 def test_the_real_program_refuses_and_stops_as_it_is_told(monkeypatch: pytest.MonkeyPatch, at_beat: Any) -> None:
     monkeypatch.setattr(launch, "PROGRAM", REAL)
     base = {"model": "olmoe-1b-7b", "workload": {"trace": "gone", "requests": 1}}

@@ -9,6 +9,7 @@ import pytest
 from tests.webapp.experiments.rows import text_of, title_of
 from tests.webapp.history.make_nights import day, nights, schedule
 from webapp.experiments import queue
+from webapp.experiments.models import Run
 from webapp.history import series_chart
 from webapp.history.models import Change, Point, Record, Series
 from webapp.history.series_page import Night, in_words, interval
@@ -91,6 +92,17 @@ def test_new_versions_are_marked_on_their_night(signed_in: Any, slowed: Series) 
     text = text_of(signed_in.get(slowed.get_absolute_url()))
     assert "new that night: image 2" in text
     assert text.count("image 2") == 2  # at the change and in the table
+
+
+def test_a_night_whose_run_was_not_steady_has_its_chip(signed_in: Any, slowed: Series) -> None:
+    first, last = slowed.points.order_by("record__at").first(), slowed.points.order_by("record__at").last()
+    Run.objects.update(noise=None)
+    assert 'class="noise"' not in signed_in.get(slowed.get_absolute_url()).text
+    for point, label in ((first, "contended"), (last, "unknown")):
+        Run.objects.filter(pk=point.run_id).update(noise={"label": label, "samples": 7})
+    page = signed_in.get(slowed.get_absolute_url()).text
+    assert page.count('class="noise"') == page.count('data-noise="contended"') == 1
+    assert f'href="/experiments/{first.record.experiment_id}/#steady"' in page
 
 
 def test_a_decision_is_kept_with_who_made_it_and_closes_the_change(signed_in: Any, slowed: Series) -> None:

@@ -76,6 +76,16 @@ class TestAsking:
         assert again.state == State.QUEUED
         assert str(Deed.objects.latest("pk")) == f"schedule Fusion queued {again}"
 
+    def test_the_page_of_the_schedule_leads_to_it(
+        self, suspected: Night, signed_in: Any, django_assert_max_num_queries: Any
+    ) -> None:
+        rerun = look(suspected)
+        assert rerun.experiment
+        with django_assert_max_num_queries(7):
+            response = signed_in.get(f"/schedules/{suspected.schedule_id}/")
+        assert "It looked slower, so it was measured again ." in text_of(response)
+        assert f'href="{rerun.experiment.get_absolute_url()}"' in response.text
+
     def test_it_is_asked_for_once_whoever_looks_however_often(self, suspected: Night) -> None:
         look(suspected)
         twin = Night.objects.select_related("schedule__owner", "experiment__record").get(pk=suspected.pk)
@@ -163,6 +173,19 @@ class TestHearing:
             change = Change.objects.get(series__metric="stage.experts")
             assert (change.confirmed_at is not None) == is_confirmed
 
+    def test_one_between_both_levels_leaves_it_to_the_next_night(self, suspected: Night, signed_in: Any) -> None:
+        rerun = look(suspected)
+        measure(rerun, stage_experts=1.06, step_us=1.05)
+        look(suspected)
+        change = Change.objects.get(series__metric="stage.experts")
+        assert (change.opinion, change.confirmed_at) == ("undecided", None)
+        text = text_of(signed_in.get(change.series.get_absolute_url()))
+        assert "UTC neither confirmed it nor spoke against it; a further night decides." in text
+        last = night(suspected.schedule, suspected.due_at + timedelta(days=1), **SLOWER)
+        series.follow(soon(last))
+        change.refresh_from_db()
+        assert change.confirmed_at == soon(last)
+
     def test_it_is_no_night_of_its_own(self, suspected: Night) -> None:
         points = Point.objects.count()
         measure(look(suspected), **SLOWER)
@@ -179,7 +202,9 @@ class TestHearing:
         Experiment.objects.filter(pk=row.pk).update(result={"environment": {"versions": {"torch": "2.13.0"}}})
         look(suspected)
         page = signed_in.get(Change.objects.get(series__metric="stage.experts").series.get_absolute_url())
-        assert "Workers can't go back to the last good night (torch 2.12.0 → 2.13.0)" in text_of(page)
+        text = text_of(page)
+        assert "Workers can't go back to the last good night (torch 2.12.0 → 2.13.0)" in text
+        assert "The last good night, Mar 11, measured torch 2.12.0." in text
 
     @pytest.mark.parametrize(
         ("how", "sentence"),
