@@ -45,6 +45,7 @@ def test_what_is_left_out_is_as_the_page_proposes_it(api: Client, member: User) 
     assert (answer["title"], answer["days"][0], len(answer["days"]), answer["at"]) == ("Fusion", "Mon", 7, "02:00")
     assert (answer["pool"], answer["owner"], answer["catch_up"], answer["hours"]) == ("default", "anna", "skip", 6)
     assert answer["is_on"]
+    assert answer["measures_again"]
     assert answer["experiment"] == row.document
     assert answer["concerns"] == ["No worker of pool default has ever been heard of."]
     assert Deed.objects.filter(subject=str(planned)).count() == 1
@@ -54,7 +55,8 @@ def test_all_of_it_can_be_asked_for(api: Client, member: User, django_user_model
     django_user_model.objects.create_user("bert", role="runner")
     machines.register_this({"name": "m", "fingerprint": "f"}, "gpu")
     asked = {"title": "Each week", "days": ["Sun", "Mon"], "at": "2:05", "pool": "gpu", "owner": "bert",
-             "catch_up": "once", "hours": 12}  # fmt: skip
+             "catch_up": "once", "hours": 12,
+             "measures_again": False}  # fmt: skip
     answer = post(api, "", {"experiment": put(member).pk} | asked).json()
     assert {name: answer[name] for name in asked} == asked | {"days": ["Mon", "Sun"], "at": "02:05"}
 
@@ -88,9 +90,11 @@ def test_a_refusal_is_in_the_words_of_the_page(api: Client, member: User) -> Non
 
 
 def test_a_change_keeps_what_it_does_not_name(api: Client, member: User) -> None:
-    planned = schedule(member, days=[0, 2], hours=9)
+    planned = schedule(member, days=[0, 2], hours=9, measures_again=False)
     answer = patch(api, planned, {"at": "03:30"}).json()
     assert (answer["at"], answer["days"], answer["hours"], answer["owner"]) == ("03:30", ["Mon", "Wed"], 9, "anna")
+    assert not answer["measures_again"]
+    assert patch(api, planned, {"measures_again": True}).json()["measures_again"]
     assert faults(patch(api, planned, {"experiment": 1})) == ["experiment"]
     assert faults(patch(api, planned, {"days": []})) == ["days"]
 
