@@ -12,7 +12,9 @@ setup: webapp/static_root/.stamp
 run: setup
 	@$(BIN)/python manage.py up $(ARGS)
 
-# four at a time on two processors, for much of a test is waiting; each has servers of its own
+# four at a time on two processors, for much of a test is waiting; each has servers of its own. What Python compiled is
+# kept, even where the environment says otherwise: each of the four would compile every test again.
+test: export PYTHONDONTWRITEBYTECODE =
 test: setup
 	$(BIN)/python -m pytest --numprocesses=4 --dist=loadfile --no-loadscope-reorder $(ARGS)
 

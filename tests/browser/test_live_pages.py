@@ -11,6 +11,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.folds import unfold
 from tests.webapp.experiments import make, rows
+from tests.webapp.experiments.waiting import wait_until
 from webapp.experiments import ingest, queue
 from webapp.experiments.models import Experiment, State
 
@@ -105,6 +106,7 @@ def test_the_experiments_page_fills_in_and_keeps_what_the_reader_opened(site: Pa
     advance(row, 9, 2)  # a second variant: bars in milliseconds, a chart a corner
     expect(site.get_by_role("heading", name="1×16")).to_be_visible()
     stages = "Chart.getChart(document.querySelector('canvas[data-chart=stages-0]'))"
+    assert wait_until(lambda: site.evaluate(f"Boolean({stages})"))
     assert site.evaluate(f"{stages}.data.labels") == ["gate_up", "none"]
     expect(site.get_by_text("routing.strategy")).to_be_visible()
 
@@ -117,7 +119,8 @@ def test_an_ended_experiment_is_not_asked_for_again(site: Page, member: Any) -> 
     expect(site.get_by_role("button", name="Run again")).to_be_visible()
     # throughput against latency and stages, at two corners; a distribution of each latency; the steps of a run
     expect(site.locator("canvas")).to_have_count(8)
-    assert site.evaluate("[...document.querySelectorAll('canvas')].every((canvas) => Chart.getChart(canvas))")
+    drawn = "[...document.querySelectorAll('canvas')].every((canvas) => Chart.getChart(canvas))"
+    assert wait_until(lambda: site.evaluate(drawn))
     asked: list[str] = []
     site.on("request", lambda request: asked.append(request.url))
     site.wait_for_timeout(2500)  # more than two of the pauses between two questions
