@@ -115,10 +115,10 @@ def test_every_chart_has_its_configuration_and_a_table(signed_in: Any, member: A
     page = signed_in.get(done(member).get_absolute_url()).content.decode()
     charts = re.findall(r'<canvas data-chart="([\w-]+)" role="img" aria-label="[^"]+"', page)
     assert charts == [
-        "trade-off-0",
-        "trade-off-1",
         "stages-0",
         "stages-1",
+        "trade-off-0",
+        "trade-off-1",
         "ecdf-ttft_ms",
         "ecdf-tpot_ms",
         "ecdf-e2e_ms",
