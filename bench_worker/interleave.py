@@ -48,27 +48,34 @@ def interleaved(
     rounds: int,
     seconds: float,
     between: Callable[[], None] = lambda: None,
+    lead_in_s: float = 0.0,
 ) -> list[Reading]:
     """Up to ``rounds`` rounds over ``layers``, in the order of the calls.
 
     All layers get the same of the ``inputs`` in a round; the inputs rotate, so that no round finds the experts of the
     one before in the caches. Each layer is called on each input once before. Rounds end after ``seconds``, but not
-    before the third. ``between`` runs before every timed call.
+    before the third. ``between`` runs before every timed call. A layer that takes less than ``lead_in_s`` then runs
+    once more, untimed, on the input before: a step follows a step, and so short a call still feels whatever else ran.
     """
     names = list(layers)
+    spent_s = dict.fromkeys(names, 0.0)
     for given in inputs:
-        for layer in layers.values():
+        for name, layer in layers.items():
+            started = time.monotonic()
             layer.forward(given.hidden, given.scores, clock, given.token_ids)
+            spent_s[name] = time.monotonic() - started
     readings: list[Reading] = []
     deadline = time.monotonic() + seconds
     for turn in range(rounds):
         if turn >= 3 and time.monotonic() > deadline:
             break
         item = turn % len(inputs)
-        hidden, scores, token_ids = inputs[item]
+        (hidden, scores, token_ids), before = inputs[item], inputs[item - 1]
         for place in range(len(names)):
             name = names[(turn + place) % len(names)]
             between()
+            if spent_s[name] < lead_in_s:
+                layers[name].forward(before.hidden, before.scores, clock, before.token_ids)
             clock.begin()
             layers[name].forward(hidden, scores, clock, token_ids)
             readings.append(Reading(name, item, clock.read()))
