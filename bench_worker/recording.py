@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 import numpy as np
 
@@ -152,7 +153,7 @@ def run(
     result.routing = record.routed.outcome(STRATEGIES[spec.routing.strategy].causal)
     limits = None if ceilings is None else ceilings.limits(spec.kernels.dtype, fit["measurement"].weights_bytes)
     assess(result, record, scaling, limits)
-    if limits is not None and record.usual is not None:
+    if limits is not None and record.usual is not None and record.steps:
         beside_the_machine(result, record, limits, record.usual)
     result.origins = {"layer_us": "measured", "stages_us": "measured", "step_us": origin, "requests": origin}
     return result
@@ -192,13 +193,21 @@ def assess(result: Run, record: RunRecord, scaling: Scale, limits: Limits | None
             result.notes.append(note)
 
 
+def _shares_of_rates(step: StepRecord, limits: Limits) -> tuple[float, float]:
+    """The floors of the MoE layers of a step by memory and by arithmetic, over their time."""
+    work = [own for leaf, own in step.work.items() if in_layer(leaf)]
+    spent_us = sum(us for leaf, us in step.times_us.items() if in_layer(leaf)) or inf
+    return sum(map(limits.memory_us, work)) / spent_us, sum(map(limits.compute_us, work)) / spent_us
+
+
 def beside_the_machine(result: Run, record: RunRecord, limits: Limits, usual: Seen) -> None:
     """Add to the noise of ``result`` what the probes saw around it, beside what is ``usual`` for the machine;
-    ``limits`` say which of the machine's rates sets the time of its MoE layers."""
+    ``limits`` say which of the machine's rates sets the time of its MoE layers, in the median step: that is the step
+    whose time is told and compared."""
     assert result.noise is not None
-    work = [own for step in record.steps for leaf, own in step.work.items() if in_layer(leaf)]
-    spent_us = sum(us for step in record.steps for leaf, us in step.times_us.items() if in_layer(leaf))
-    deciding = noise.decides(sum(map(limits.memory_us, work)), sum(map(limits.compute_us, work)), spent_us)
+    shares = [_shares_of_rates(step, limits) for step in record.steps]
+    memory, compute = np.median(shares, axis=0).tolist()
+    deciding = noise.decides(memory, compute, 1.0)
     result.noise = noise.with_machine(result.noise, noise.around(record.seen, usual, deciding))
     if told := noise.sentence(result.noise):
         result.notes.append(told)

@@ -81,6 +81,10 @@ def test_what_the_probes_saw_stands_beside_the_runs_noise():
     assert (around.decides, around.memory.share, around.matrix.share) == ("memory", 0.5, 800 / 900)
     assert found.noise.label == "contended"
     assert found.notes[-1].startswith("The memory bus gave 30 GB/s around this run, 50% of what")
+    long = {**TIMES, "experts": 1e6}  # one step full of prompts outweighs the others, but the median is theirs
+    made.steps[0] = replace(made.steps[0], times_us=long, work={"experts": Work(flops=0.9e12)})
+    found = recording.run(planned, MODEL, GOOD, fit, 10, made, ceilings())
+    assert found.noise.around.decides == "memory"
     unseen = record([TIMES] * 3)
     assert recording.run(planned, MODEL, GOOD, fit, 10, unseen, ceilings()).noise.around is None
 
