@@ -62,7 +62,7 @@ def test_a_share_is_the_floor_of_what_had_to_move_over_the_time(tiny_config, mon
         def limits(self, call, reach=2):
             return Limits(bytes_per_s=1e9, flops_per_s=inf)
 
-    def interleaved(layers, *_, between):
+    def interleaved(layers, *_, between, lead_in_s):
         between()
         times = ({"route": 1.0, "experts": us} for us in (90.0, 100.0, 400.0))
         return [Reading(name, 0, own) for own in times for name in layers]
