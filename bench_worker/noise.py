@@ -142,15 +142,14 @@ def sentence(found: Noise) -> str | None:
     """Why the times of a run don't compare with those of another time; None where its machine was as usual."""
     if found.around is None or (probed := found.around.deciding) is None:
         return None
-    what = "memory bus" if found.around.decides == "memory" else "matrix products"
     if abs(probed.share - 1) > AWAY:
         told = (
-            f"The {what} gave {_figure(probed.median)} {probed.unit} around this run, {probed.share:.0%} of what this "
-            "machine was calibrated at"
+            f"The {probed.what} gave {_figure(probed.median)} {probed.unit} around this run, {probed.share:.0%} of "
+            "what this machine was calibrated at"
         )
     elif probed.moved > AWAY:
         rates = f"{_figure(probed.lowest)} and {_figure(probed.best)} {probed.unit}"
-        told = f"The {what} moved between {rates} around this run"
+        told = f"The {probed.what} moved between {rates} around this run"
     else:
         return None
     return f"{told}: its times don't compare with those of another time."

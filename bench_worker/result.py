@@ -165,6 +165,11 @@ class Probed(Part):
     ceiling: float
 
     @property
+    def what(self) -> str:
+        """Whose rate it is, in words."""
+        return "memory bus" if self.unit == "GB/s" else "matrix products"
+
+    @property
     def share(self) -> float:
         """Of the ceiling."""
         return self.median / self.ceiling

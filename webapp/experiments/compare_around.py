@@ -43,10 +43,9 @@ def _apart(table: Table) -> Iterator[Apart]:
                 continue
             ratio = after.median / before.median
             if abs(ratio - 1) > ALIKE:
-                what = "memory bus" if before.unit == "GB/s" else "matrix products"
                 yield Apart(
                     ratio,
-                    f"The {what} gave {number(before.median)} {before.unit} around {base.contender.name} and "
+                    f"The {before.what} gave {number(before.median)} {before.unit} around {base.contender.name} and "
                     f"{number(after.median)} around {row.contender.name} at {corner}",
                 )
 

@@ -56,8 +56,7 @@ def tables_of(row: Experiment, name: str) -> bytes:
 
 def trace_of(row: Experiment, position: str, steps: str) -> tuple[int, bytes]:
     """The chosen steps of the run at ``position``, and that position; where these are empty, of the first run that has
-    times, and its first steps. Raises `SpecError` for a choice that makes no sense, `Thinned`, and
-    `Http404`."""
+    times, and its first steps. Raises `SpecError` for a choice that makes no sense, `Thinned`, and `Http404`."""
     timed = row.runs.exclude(summary=None)
     number = number_in(position)
     if position and number is None:
