@@ -111,11 +111,13 @@ class Probe:
         return len(self._kernels[0].seconds)
 
     def limits(self, call: int, reach: int = 2) -> Limits:
-        """The best of the calls up to ``reach`` before and after number ``call``."""
+        """The rates around call number ``call``: of each kernel the median of the calls up to ``reach`` before and
+        after, and of all kernels the best. Medians, since times are judged by their median too: the best of many calls
+        grows with their number, and plain reads would not reach it themselves."""
         around = slice(max(0, call - reach), call + reach + 1)
         rates: dict[str, float] = {}
         for kernel in self._kernels:
-            rate = kernel.amount / min(kernel.seconds[around])
+            rate = kernel.amount / statistics.median(kernel.seconds[around])
             what = "memory" if kernel.ceiling in ("read", "copy") else "matrix"
             rates[what] = max(rate, rates.get(what, 0.0))
         return Limits(rates["memory"], rates["matrix"], self._cache, self._resident)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,10 @@ class Reading:
     times_us: dict[str, float]
 
 
+#: A layer this many times longer than its lead-in hardly feels what ran before it.
+NO_LEAD_IN = 10
+
+
 def interleaved(
     layers: Mapping[str, Layer],
     inputs: Sequence[LayerInput],
@@ -54,8 +59,9 @@ def interleaved(
 
     All layers get the same of the ``inputs`` in a round; the inputs rotate, so that no round finds the experts of the
     one before in the caches. Each layer is called on each input once before. Rounds end after ``seconds``, but not
-    before the third. ``between`` runs before every timed call. A layer that takes less than ``lead_in_s`` then runs
-    once more, untimed, on the input before: a step follows a step, and so short a call still feels whatever else ran.
+    before the third. ``between`` runs before every timed call. The layer then runs untimed on the other inputs until
+    ``lead_in_s`` have passed: a step follows steps of its own, and a short one still feels whatever else ran. A layer
+    that takes more than `NO_LEAD_IN` times as long goes without.
     """
     names = list(layers)
     spent_s = dict.fromkeys(names, 0.0)
@@ -70,13 +76,23 @@ def interleaved(
         if turn >= 3 and time.monotonic() > deadline:
             break
         item = turn % len(inputs)
-        (hidden, scores, token_ids), before = inputs[item], inputs[item - 1]
+        hidden, scores, token_ids = inputs[item]
+        others = [*inputs[item + 1 :], *inputs[:item]] or [inputs[item]]
         for place in range(len(names)):
             name = names[(turn + place) % len(names)]
             between()
-            if spent_s[name] < lead_in_s:
-                layers[name].forward(before.hidden, before.scores, clock, before.token_ids)
+            if spent_s[name] < NO_LEAD_IN * lead_in_s:
+                _lead_in(layers[name], others, clock, lead_in_s)
             clock.begin()
             layers[name].forward(hidden, scores, clock, token_ids)
             readings.append(Reading(name, item, clock.read()))
     return readings
+
+
+def _lead_in(layer: Layer, inputs: Sequence[LayerInput], clock: Clock, seconds: float) -> None:
+    """Steps of ``layer``, ``inputs`` in turn, until ``seconds`` have passed; one at least."""
+    until = time.monotonic() + seconds
+    for hidden, scores, token_ids in itertools.cycle(inputs):
+        layer.forward(hidden, scores, clock, token_ids)
+        if time.monotonic() >= until:
+            return

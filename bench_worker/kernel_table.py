@@ -26,8 +26,8 @@ from bench_worker.variant import Variant
 
 #: Rounds at one number of tokens, what they may take, and the inputs that rotate in them.
 ROUNDS, SECONDS, INPUTS = 15, 8.0, 5
-#: A layer that takes less than this is timed right after another step of its own, not after the probe of the machine,
-#: whose 12 ms of other memory cost a step of one token a tenth of its time.
+#: Steps of its own before each timed one, so long: right after the probe of the machine, whose 12 ms are of other
+#: memory, a step of one token takes a tenth longer, and still some percent longer after a single step.
 LEAD_IN_S = 0.02
 
 

@@ -94,8 +94,11 @@ def test_a_probe_knows_the_ceilings_around_a_call():
     for kernel in probe._kernels:
         kernel.seconds = [1.0] * 6
         kernel.amount = 10.0
-    probe._kernels[0].seconds[3] = 0.5  # one good moment for reading
-    assert [probe.limits(call, reach=1).bytes_per_s for call in range(6)] == [10, 10, 20, 20, 20, 10]
+    reading = probe._kernels[0]
+    reading.seconds[3] = 0.5  # one good moment is no rate
+    assert [probe.limits(call, reach=1).bytes_per_s for call in range(6)] == [10] * 6
+    reading.seconds[4] = 0.5  # two of three are
+    assert [probe.limits(call, reach=1).bytes_per_s for call in range(6)] == [10, 10, 10, 20, 20, pytest.approx(40 / 3)]
     assert probe.limits(3).flops_per_s == 10
     best = probe.ceilings(threads=1)
     assert best.read.value == 20e-9

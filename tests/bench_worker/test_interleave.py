@@ -57,25 +57,31 @@ def test_something_else_can_run_before_every_timed_call(calls):
     assert "".join(call[0] for call in calls[2:]) == "papbpbpa"
 
 
-def test_a_short_layer_is_timed_right_after_another_step_of_its_own(calls, monkeypatch):
-    class Slow(Named):
+def test_a_layer_is_timed_right_after_steps_of_its_own(calls, monkeypatch):
+    now = 0.0
+
+    class Taking(Named):
+        def __init__(self, name, calls, seconds):
+            super().__init__(name, calls)
+            self.seconds = seconds
+
         def forward(self, *args):
-            clock["now"] += 0.5
+            nonlocal now
+            now += self.seconds
             super().forward(*args)
 
-    clock = {"now": 0.0}
-    monkeypatch.setattr(interleave, "time", SimpleNamespace(monotonic=lambda: clock["now"]))
-    layers = {"short": Named("short", calls), "long": Slow("long", calls)}
+    monkeypatch.setattr(interleave, "time", SimpleNamespace(monotonic=lambda: now))
+    layers = {name: Taking(name, calls, seconds) for name, seconds in (("short", 0.25), ("long", 0.75), ("slow", 6.0))}
     told = Counting()
     between = lambda: calls.append(("probe", told.reads))  # noqa: E731
-    readings = interleaved(layers, INPUTS, told, rounds=2, seconds=60, between=between, lead_in_s=0.1)
-    assert [call[:2] for call in calls[4:]] == [
-        ("probe", 0), ("short", "h1"), ("short", "h0"), ("probe", 1), ("long", "h0"),
-        ("probe", 2), ("long", "h1"), ("probe", 3), ("short", "h0"), ("short", "h1"),
+    inputs = [*INPUTS, LayerInput("h2", "s2", "t2")]
+    readings = interleaved(layers, inputs, told, rounds=1, seconds=60, between=between, lead_in_s=0.5)
+    assert [call[:2] for call in calls[9:]] == [
+        ("probe", 0), ("short", "h1"), ("short", "h2"), ("short", "h0"),  # never on the input that is timed
+        ("probe", 1), ("long", "h1"), ("long", "h0"),
+        ("probe", 2), ("slow", "h0"),
     ]  # fmt: skip
-    assert [(reading.name, reading.item) for reading in readings] == [
-        ("short", 0), ("long", 0), ("long", 1), ("short", 1)
-    ]  # fmt: skip
+    assert [(reading.name, reading.item) for reading in readings] == [("short", 0), ("long", 0), ("slow", 0)]
 
 
 def test_rounds_end_with_the_time_but_not_before_the_third(calls, monkeypatch):
