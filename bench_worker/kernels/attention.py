@@ -19,7 +19,6 @@ from typing import Protocol
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.attention.bias import causal_lower_right
 
 from bench_worker.models import GQA, MLA, Model
 from bench_worker.step_layout import Segment, StepLayout
@@ -152,9 +151,9 @@ def attend(
     if length == 1:
         return _attend_one(query, keys, values, context, scale, window)
     keys, values = keys[:, :context], values[:, :context]
-    mask: Tensor
+    mask: Tensor | None
     if window is None or context <= window:
-        mask = causal_lower_right(length, context)
+        mask = None if length == context else _lower_right(length, context, query.device)
     else:
         first = max(0, context - length - window + 1)  # the oldest token that the oldest row still sees
         keys, values, context = keys[:, first:], values[:, first:], context - first
@@ -163,9 +162,20 @@ def attend(
         )
         mask = (distance >= 0) & (distance < window)
     out = F.scaled_dot_product_attention(
-        query.transpose(0, 1)[None], keys[None], values[None], attn_mask=mask, scale=scale, enable_gqa=True
-    )
+        query.transpose(0, 1)[None], keys[None], values[None],
+        attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=True,
+    )  # fmt: skip
     return out[0].transpose(0, 1)
+
+
+def _lower_right(length: int, context: int, device: torch.device) -> Tensor:
+    """The causal mask [length, context] of the newest rows. Fused kernels of a GPU know it by name; those of the CPU
+    want it written out, and the module of the name takes most of a second to load."""
+    if device.type == "cpu":
+        return torch.ones(length, context, dtype=torch.bool).tril(context - length)
+    from torch.nn.attention.bias import causal_lower_right
+
+    return causal_lower_right(length, context)
 
 
 class GroupedQueryAttention(Block):

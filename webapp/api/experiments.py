@@ -9,7 +9,7 @@ from django.conf import settings
 from django.db.models import QuerySet
 from django.shortcuts import get_object_or_404
 from django.utils import timezone
-from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from pydantic import BaseModel, Field
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -21,7 +21,7 @@ from webapp.accounts.roles import member
 from webapp.api.answers import Asked, Page, accepted, asked, made, one, page, refuse
 from webapp.api.once import once
 from webapp.api.problems import Refused, problem
-from webapp.api.schema import CURSOR, KEY, LABELS, PAGE_SIZE, POOL, problems
+from webapp.api.schema import CURSOR, KEY, LABELS, PAGE_SIZE, POOL, made_once, problems
 from webapp.experiments import deeds, labels, machines, memory, present, queue
 from webapp.experiments.fields import in_order
 from webapp.experiments.filters import DELETED, ExperimentFilter
@@ -135,11 +135,7 @@ class ExperimentList(APIView):
         operation_id="experiments_create",
         parameters=[POOL, LABELS, KEY],
         request=spec.Experiment,
-        responses={
-            201: OpenApiResponse(ExperimentDetail, description="Queued."),
-            200: OpenApiResponse(ExperimentDetail, description="Had been queued by an earlier request with this key."),
-            **problems(413, 422),
-        },
+        responses=made_once(ExperimentDetail, 413, 422),
     )
     def post(self, request: Request) -> Response:
         """Queue an experiment file, schema 1."""
@@ -200,7 +196,7 @@ class ExperimentRerun(APIView):
         operation_id="experiments_rerun",
         parameters=[KEY],
         request=None,
-        responses={201: ExperimentDetail, 200: ExperimentDetail, **problems(404, 422)},
+        responses=made_once(ExperimentDetail, 404, 422),
     )
     def post(self, request: Request, pk: int) -> Response:
         """Queue the same document again, as an experiment of its own."""
@@ -214,7 +210,7 @@ class ExperimentNext(APIView):
         operation_id="experiments_next",
         parameters=[KEY],
         request=None,
-        responses={201: ExperimentDetail, 200: ExperimentDetail, **problems(404, 422)},
+        responses=made_once(ExperimentDetail, 404, 422),
     )
     def post(self, request: Request, pk: int, place: int) -> Response:
         """Queue what the verdict in the result advises, counted from 0."""

@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import get_object_or_404
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiResponse, extend_schema
+from drf_spectacular.utils import extend_schema
 from pydantic import BaseModel, Field
 from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
@@ -19,7 +19,7 @@ from rest_framework.views import APIView
 from webapp.accounts.roles import member
 from webapp.api.answers import Page, made, one, page, refuse
 from webapp.api.problems import problem
-from webapp.api.schema import CURSOR, PAGE_SIZE, problems, upload
+from webapp.api.schema import CURSOR, PAGE_SIZE, made_once, problems, upload
 from webapp.traces import deeds, views
 from webapp.traces.models import Recording, Trace
 from webapp.traces.page import with_uses
@@ -93,11 +93,9 @@ class TraceList(APIView):
     @extend_schema(
         operation_id="traces_create",
         request=upload(TraceForm),
-        responses={
-            201: OpenApiResponse(TraceState, description="Imported."),
-            200: OpenApiResponse(TraceState, description="The same requests were here already; nothing was stored."),
-            **problems(413, 415, 422),
-        },
+        responses=made_once(
+            TraceState, 413, 415, 422, now="Imported.", before="The same requests were here already; nothing was kept."
+        ),
     )
     def post(self, request: Request) -> Response:
         """Import a trace file. Sent again, it is still there once."""
@@ -118,11 +116,9 @@ class RecordingList(APIView):
     @extend_schema(
         operation_id="recordings_create",
         request=upload(RecordingForm),
-        responses={
-            201: OpenApiResponse(RecordingState, description="Imported."),
-            200: OpenApiResponse(RecordingState, description="The same load was here already; nothing was stored."),
-            **problems(413, 415, 422),
-        },
+        responses=made_once(
+            RecordingState, 413, 415, 422, now="Imported.", before="The same load was here already; nothing was kept."
+        ),
     )
     def post(self, request: Request) -> Response:
         """Import a recording of expert load, from one file or SGLang's dumps of all ranks. Sent again, it is still

@@ -16,7 +16,7 @@ from webapp.accounts.roles import member
 from webapp.api.answers import Asked, Page, accepted, asked, made, one, page, refuse
 from webapp.api.experiments import ExperimentDetail
 from webapp.api.once import once
-from webapp.api.schema import CURSOR, KEY, PAGE_SIZE, problems
+from webapp.api.schema import CURSOR, KEY, PAGE_SIZE, made_once, problems
 from webapp.experiments import queue
 from webapp.experiments.kernels_form import MODEL, KernelsForm
 from webapp.experiments.models import Experiment, Machine
@@ -75,7 +75,7 @@ class Kernels(APIView):
         operation_id="machines_kernels",
         parameters=[KEY],
         request=KernelsAsked,
-        responses={201: ExperimentDetail, 200: ExperimentDetail, **problems(404, 413, 422)},
+        responses=made_once(ExperimentDetail, 404, 413, 422),
     )
     def post(self, request: Request, pk: int) -> Response:
         """Have a worker of the machine's pool measure the expert kernels; the table is the result of what is queued."""

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from django.conf import settings
 from django.shortcuts import get_object_or_404
 from django.utils import timezone
-from drf_spectacular.utils import OpenApiResponse, extend_schema
+from drf_spectacular.utils import extend_schema
 from pydantic import BaseModel, Field
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -20,7 +20,7 @@ from webapp.accounts.roles import member, require_change
 from webapp.api.answers import Asked, Page, accepted, asked, made, one, page
 from webapp.api.once import once
 from webapp.api.problems import Refused, problem
-from webapp.api.schema import CURSOR, KEY, PAGE_SIZE, problems
+from webapp.api.schema import CURSOR, KEY, PAGE_SIZE, made_once, problems
 from webapp.experiments.fields import in_order
 from webapp.history import deeds, nights, watchdog
 from webapp.history.models import Night, Schedule
@@ -127,11 +127,7 @@ class ScheduleList(APIView):
         operation_id="schedules_create",
         parameters=[KEY],
         request=ScheduleAsked,
-        responses={
-            201: OpenApiResponse(ScheduleDetail, description="Made."),
-            200: OpenApiResponse(ScheduleDetail, description="Had been made by an earlier request with this key."),
-            **problems(413, 422),
-        },
+        responses=made_once(ScheduleDetail, 413, 422, now="Made."),
     )
     def post(self, request: Request) -> Response:
         """Queue an experiment again and again."""
@@ -192,11 +188,7 @@ class ScheduleRun(APIView):
         operation_id="schedules_run",
         parameters=[KEY],
         request=None,
-        responses={
-            201: OpenApiResponse(NightState, description="Queued."),
-            200: OpenApiResponse(NightState, description="Had been queued by an earlier request with this key."),
-            **problems(404, 409, 422),
-        },
+        responses=made_once(NightState, 404, 409, 422),
     )
     def post(self, request: Request, pk: int) -> Response:
         """Queue it now, once a minute."""

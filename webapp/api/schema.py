@@ -9,6 +9,7 @@ from drf_spectacular.contrib.pydantic import PydanticExtension
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.plumbing import ResolvedComponent
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
+from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from webapp.api.problems import CONTENT_TYPE, Problem
@@ -41,6 +42,16 @@ def problems(*statuses: int) -> dict[Any, Any]:
     return {
         (status, CONTENT_TYPE): OpenApiResponse(Problem, description=_WHEN[status])
         for status in sorted({401, 403, *statuses})
+    }
+
+
+def made_once(document: type[BaseModel], *statuses: int, now: str = "Queued.", before: str = "") -> dict[Any, Any]:
+    """Responses of an operation that makes what ``document`` tells, or finds it made before, and its `problems`."""
+    before = before or f"Had been {now[0].lower()}{now[1:-1]} by an earlier request with this key."
+    return {
+        201: OpenApiResponse(document, description=now),
+        200: OpenApiResponse(document, description=before),
+        **problems(*statuses),
     }
 
 

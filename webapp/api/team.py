@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Literal
 
 from django.shortcuts import get_object_or_404
-from drf_spectacular.utils import OpenApiResponse, extend_schema
+from drf_spectacular.utils import extend_schema
 from pydantic import BaseModel, Field
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -19,7 +19,7 @@ from webapp.accounts.models import Role as Roles
 from webapp.accounts.roles import member, needs
 from webapp.api.answers import Asked, Page, accepted, asked, made, one, page
 from webapp.api.once import once
-from webapp.api.schema import CURSOR, KEY, PAGE_SIZE, problems
+from webapp.api.schema import CURSOR, KEY, PAGE_SIZE, made_once, problems
 
 Role = Literal["viewer", "runner", "admin"]
 
@@ -122,11 +122,7 @@ class Invite(APIView):
         operation_id="team_invite",
         parameters=[KEY],
         request=InvitationAsked,
-        responses={
-            201: OpenApiResponse(LinkState, description="Invited."),
-            200: OpenApiResponse(LinkState, description="Had been invited by an earlier request with this key."),
-            **problems(413, 422),
-        },
+        responses=made_once(LinkState, 413, 422, now="Invited."),
     )
     def post(self, request: Request) -> Response:
         """A new member, who comes in by the link in the answer."""
