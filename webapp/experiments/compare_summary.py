@@ -12,10 +12,12 @@ from webapp.ui.formatting import MISSING, duration_us
 
 
 def markdown(page: Page, title: str, address: str) -> str:
-    """The answer, what differs, and the table of step times. ``address``: where the page is found."""
+    """The answer, what the machine has to do with it, what differs, and the table of step times. ``address``: where
+    the page is found."""
     several = len(page.table.corners) > 1
     head = ["", *page.table.corners, *(["geometric mean"] if several else [])]
-    lines = [f"**{title}**", "", page.sentence, "", f"What differs: {page.differs.sentence}"]
+    lines = [f"**{title}**", "", page.sentence, *(["", page.around] if page.around else [])]
+    lines += ["", f"What differs: {page.differs.sentence}"]
     if len(page.differs.all) > 1:
         lines += ["", *(f"- {found.words}" for found in page.differs.all)]
     lines += ["", _row(head), _row(["---", *["---:"] * (len(head) - 1)])]
