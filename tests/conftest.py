@@ -68,6 +68,14 @@ def django_db_keepdb() -> bool:
     return True
 
 
+@pytest.fixture
+def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is queued is a row, and no worker hears of it."""
+    from webapp.experiments import queue
+
+    monkeypatch.setattr(queue, "wake", lambda pool: None)
+
+
 @pytest.fixture(scope="session")
 def kept_ceilings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that keeps this machine's ceilings, also for programs that tests start.

@@ -10,16 +10,11 @@ from playwright.sync_api import Browser, Page, expect
 
 from bench_worker.strategies import STRATEGIES
 from tests.browser.folds import unfold
-from webapp.experiments import fields, queue
+from webapp.experiments import fields
 from webapp.experiments.models import Experiment
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_broker")]
 LABELS = {ask.name: ask.label for ask in fields.ASKS if ask.section == "routing" and ask.name != "strategy"}
-
-
-@pytest.fixture(autouse=True)
-def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
 
 
 @pytest.fixture(params=["with scripts", "without scripts"])

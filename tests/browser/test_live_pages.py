@@ -15,15 +15,10 @@ from tests.webapp.experiments.waiting import wait_until
 from webapp.experiments import ingest, queue
 from webapp.experiments.models import Experiment, State
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_broker")]
 
 #: Marks the elements of the page, to see later whether they are still the same ones.
 MARK = "document.querySelectorAll('a, button, summary, canvas, td').forEach((element) => { element.marked = true; })"
-
-
-@pytest.fixture(autouse=True)
-def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
 
 
 @pytest.fixture

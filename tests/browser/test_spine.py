@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -35,8 +36,11 @@ class Product(NamedTuple):
 
     def measuring(self) -> list[psutil.Process]:
         """The measuring programs that its workers run."""
-        family = psutil.Process(self.process.pid).children(recursive=True)
-        return [process for process in family if process.is_running() and process.cmdline()[1:3] == MEASURING]
+        found = []
+        for process in psutil.Process(self.process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):  # it ended in between, or ends: nothing that measures
+                found += [process] if process.cmdline()[1:3] == MEASURING else []
+        return found
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,9 @@ import pytest
 from tests.webapp.experiments.rows import done, put, text_of
 from tests.webapp.test_house import OPEN_TO_STRANGERS, addresses, by_token
 from webapp.accounts.models import Role, User
-from webapp.experiments import queue
 from webapp.traces.store import import_trace
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_broker")]
 
 #: Where an address takes something else than a viewer to read and a runner to change: (to read, to change).
 NEEDS = {
@@ -29,11 +28,6 @@ NEEDS = {
 }  # fmt: skip
 USUAL = (Role.VIEWER, Role.RUNNER)
 ADDRESSES = [address for address in addresses() if address not in OPEN_TO_STRANGERS | by_token()]
-
-
-@pytest.fixture(autouse=True)
-def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
 
 
 @pytest.fixture

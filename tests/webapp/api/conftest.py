@@ -7,14 +7,13 @@ from django.test import Client
 
 from webapp.accounts import tokens
 from webapp.accounts.models import Scope, User
-from webapp.experiments import queue
 
 API = "/api/v1"
 
 
 @pytest.fixture(autouse=True)
-def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
+def only_the_row_is_queued(no_broker: None) -> None:
+    """Nothing here waits for a worker."""
 
 
 def client_of(user: User, *scopes: Scope) -> Client:

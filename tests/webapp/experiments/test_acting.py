@@ -14,12 +14,7 @@ from tests.webapp.experiments.rows import MACHINE, done, measuring, put, text_of
 from webapp.experiments import machines, queue, upkeep
 from webapp.experiments.models import Experiment, Run, State
 
-pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_broker")]
 
 
 def do(client: Any, row: Experiment, what: str, follow: bool = True, **sent: str) -> Any:

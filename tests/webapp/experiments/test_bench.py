@@ -15,12 +15,7 @@ from webapp.experiments import machines, queue
 from webapp.experiments.management import queueing
 from webapp.experiments.models import Experiment, State
 
-pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_broker")]
 
 
 def test_it_queues_the_file_and_prints_the_number(file: Path, capsys: Any) -> None:

@@ -23,9 +23,10 @@ from bench_worker.result import Result
 from tests.webapp.experiments import make
 from webapp.accounts import tokens
 from webapp.accounts.models import Scope, User
-from webapp.experiments import queue
 from webapp.experiments.management import remote
 from webapp.experiments.models import Experiment, State
+
+pytestmark = pytest.mark.usefixtures("no_broker")
 
 TOKEN = "moe_00000000_secret"
 ROOT = Path(__file__).resolve().parents[3]
@@ -35,11 +36,6 @@ def comparison(verdict: Change, ratio: float = 1.081, condition: str | None = "1
     step = Comparison(ratio=ratio, ci95=(ratio - 0.01, ratio + 0.01), samples=40, verdict=verdict)
     compared = RunComparison(base="gate_up", contender="none", condition=condition, quantities={"step_us": step})
     return compared.model_dump(mode="json")
-
-
-@pytest.fixture(autouse=True)
-def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
 
 
 class Script:

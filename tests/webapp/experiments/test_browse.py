@@ -7,16 +7,11 @@ from typing import Any
 import pytest
 
 from tests.webapp.experiments.rows import done, put, text_of
-from webapp.experiments import queue, upkeep
+from webapp.experiments import upkeep
 from webapp.experiments.models import Machine
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_broker")]
 BROWSE = "/compare/"
-
-
-@pytest.fixture(autouse=True)
-def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
 
 
 def found(client: Any, **filters: str) -> list[tuple[str, str, str]]:

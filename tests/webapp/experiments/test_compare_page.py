@@ -11,16 +11,11 @@ from typing import Any
 import pytest
 
 from tests.webapp.experiments.rows import done, on_ranks, text_of, title_of
-from webapp.experiments import compare_page, compare_read, queue
+from webapp.experiments import compare_page, compare_read
 from webapp.experiments.compare_summary import COLUMNS
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_broker")]
 STEPS = 60
-
-
-@pytest.fixture(autouse=True)
-def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
 
 
 def runs_of(row: Any) -> list[int]:

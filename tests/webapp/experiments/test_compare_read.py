@@ -9,15 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.webapp.experiments.rows import done, run
-from webapp.experiments import compare_read, queue, upkeep
+from webapp.experiments import compare_read, upkeep
 from webapp.experiments.compare_read import MOST, Refused, measured, parse, written
 
-pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_broker")]
 
 
 def test_numbers_stand_one_by_one_or_as_stretches() -> None:

@@ -10,16 +10,13 @@ from django.db.models import F
 
 from tests.webapp.experiments import make
 from tests.webapp.experiments.rows import MACHINE, done, ended, run
-from webapp.experiments import machines, queue, upkeep
+from webapp.experiments import machines, upkeep
 from webapp.experiments.estimate import Estimate, estimate, likeness
 from webapp.experiments.models import Experiment, State
 
+pytestmark = pytest.mark.usefixtures("no_broker")
+
 CORNER = [{"concurrency": 1, "prompt_tokens": 16}]
-
-
-@pytest.fixture(autouse=True)
-def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
 
 
 def base(**workload: Any) -> dict[str, Any]:

@@ -13,15 +13,10 @@ from bench_worker.perfetto import trace
 from bench_worker.result import Result
 from tests.webapp.experiments import make
 from tests.webapp.experiments.rows import done, measured_kernels, put, run, text_of
-from webapp.experiments import export, export_tables, queue
+from webapp.experiments import export, export_tables
 from webapp.ui import formatting
 
-pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_broker")]
 
 
 def read_csv(response: Any) -> list[dict[str, str]]:

@@ -9,15 +9,10 @@ import pytest
 from django.utils import timezone
 
 from tests.webapp.experiments.rows import MACHINE, done, ended, measuring, put, run, text_of, title_of
-from webapp.experiments import machines, queue, upkeep
+from webapp.experiments import machines, upkeep
 from webapp.experiments.models import Experiment, Machine, State
 
-pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_broker")]
 
 
 def test_an_empty_home_offers_the_first_experiment(signed_in: Any) -> None:

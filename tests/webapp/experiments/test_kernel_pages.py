@@ -15,13 +15,8 @@ from webapp.experiments import ingest, machines, queue
 from webapp.experiments.kernels import RULES
 from webapp.experiments.models import Experiment, Kind, Machine, State
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_broker")]
 GIVEN = {"model": "olmoe-1b-7b", "tokens": "1, 64", "dtype": "bfloat16", "load": "uniform"}
-
-
-@pytest.fixture(autouse=True)
-def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
 
 
 @pytest.fixture

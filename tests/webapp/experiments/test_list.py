@@ -11,13 +11,8 @@ from tests.webapp.experiments.rows import done, ended, measuring, put, run, text
 from webapp.experiments import queue, upkeep
 from webapp.experiments.models import State
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_broker")]
 LIST = "/experiments/"
-
-
-@pytest.fixture(autouse=True)
-def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
 
 
 def titles(client: Any, **filters: str) -> list[str]:

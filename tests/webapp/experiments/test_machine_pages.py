@@ -9,16 +9,11 @@ import pytest
 from django.utils import timezone
 
 from tests.webapp.experiments.rows import MACHINE, done, ended, measuring, run, text_of, title_of
-from webapp.experiments import machines, queue
+from webapp.experiments import machines
 from webapp.experiments.models import Machine, State
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_broker")]
 NEWER = MACHINE | {"fingerprint": "beef", "versions": {"torch": "2.14.0"}, "threads": 1}
-
-
-@pytest.fixture(autouse=True)
-def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
 
 
 def test_without_machines_the_list_says_what_will_be_there(signed_in: Any) -> None:

@@ -23,15 +23,10 @@ from webapp.traces.models import Recording
 from webapp.traces.recording_store import import_recording, recording_files
 from webapp.traces.store import import_trace
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_broker")]
 NEW = "/experiments/new/"
 PLAN = "/experiments/new/plan/"
 AS_JSON = "/experiments/new/?as=json"
-
-
-@pytest.fixture(autouse=True)
-def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
 
 
 def texts(**changes: str) -> dict[str, str]:

@@ -17,12 +17,7 @@ from webapp.experiments import queue
 from webapp.experiments.models import State
 from webapp.traces.store import import_trace
 
-pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_broker")]
 
 
 def test_a_waiting_experiment_says_behind_how_many(signed_in: Any, member: Any) -> None:

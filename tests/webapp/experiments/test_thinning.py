@@ -8,22 +8,17 @@ from typing import Any
 import pytest
 
 from tests.webapp.experiments.rows import done, text_of
-from webapp.experiments import export, queue, thinning
+from webapp.experiments import export, thinning
 from webapp.experiments.models import Experiment, Run, StageSeries
 from webapp.experiments.thinning import Size, Thinned
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_broker")]
 
 WHEN = datetime(2026, 5, 1, 3, tzinfo=UTC)
 SENTENCE = (
     "Step samples were thinned on 2026-05-01: medians, percentiles, stages, requests and routing remain, single steps "
     "don't."
 )
-
-
-@pytest.fixture(autouse=True)
-def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
 
 
 @pytest.fixture

@@ -9,16 +9,11 @@ import pytest
 from bench_worker import verdict
 from tests.webapp.experiments import make
 from tests.webapp.experiments.rows import done, text_of
-from webapp.experiments import queue, verdicts
+from webapp.experiments import verdicts
 from webapp.experiments.models import Experiment
 from webapp.ui.formatting import size
 
-pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_broker")]
 
 
 def judged(author: Any, **changes: Any) -> Experiment:

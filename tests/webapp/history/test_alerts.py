@@ -9,20 +9,14 @@ import pytest
 from django.core import mail
 
 from tests.webapp.experiments.rows import text_of
-from tests.webapp.history.make_nights import day, nights, schedule
-from webapp.experiments import queue
+from tests.webapp.history.make_nights import day, nights
 from webapp.history import alerts, series, webhooks
 from webapp.history.models import Change, Delivery, Digest, Group, Record, Schedule, Triage
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_broker")]
 
 SLOWER = {"stage_experts": 1.12, "step_us": 1.1}
 HOOK = "https://hooks.example.org/secret"
-
-
-@pytest.fixture(autouse=True)
-def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
 
 
 @pytest.fixture(autouse=True)
@@ -31,11 +25,6 @@ def mailed(settings: Any) -> list[Any]:
     settings.MOESCOPE_ALERT_MAIL = ["team@example.org"]
     settings.MOESCOPE_URL = "https://moescope.example.org"
     return mail.outbox
-
-
-@pytest.fixture
-def planned(member: Any) -> Schedule:
-    return schedule(member)
 
 
 def live(planned: Schedule, first: int, last: int, from_night: int = 10, **slower: float) -> None:

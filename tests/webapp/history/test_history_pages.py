@@ -8,18 +8,12 @@ import pytest
 
 from tests.webapp.experiments.rows import text_of, title_of
 from tests.webapp.history.make_nights import day, nights, schedule
-from webapp.experiments import queue
 from webapp.experiments.models import Run
 from webapp.history import series_chart
 from webapp.history.models import Change, Point, Record, Series
 from webapp.history.series_page import Night, in_words, interval
 
-pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_broker")]
 
 
 @pytest.fixture

@@ -15,12 +15,7 @@ from webapp.experiments.models import Experiment, State
 from webapp.history import nights
 from webapp.history.models import CatchUp, Night
 
-pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_broker")]
 
 
 def look(*moments: datetime) -> None:

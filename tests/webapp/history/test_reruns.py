@@ -9,26 +9,16 @@ import pytest
 
 from tests.webapp.experiments import make, rows
 from tests.webapp.experiments.rows import text_of
-from tests.webapp.history.make_nights import SMALL, at_once, day, disturb, night, schedule
+from tests.webapp.history.make_nights import SMALL, at_once, day, disturb, night
 from webapp.accounts.models import Deed
 from webapp.experiments import ingest, machines, queue, upkeep
 from webapp.experiments.models import Experiment, State
 from webapp.history import alerts, reruns, series
 from webapp.history.models import Change, Digest, Night, Point, Record, Rerun, Schedule, Triage
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_broker")]
 
 SLOWER = {"stage_experts": 1.2, "step_us": 1.15}
-
-
-@pytest.fixture(autouse=True)
-def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
-
-
-@pytest.fixture
-def planned(member: Any) -> Schedule:
-    return schedule(member)
 
 
 @pytest.fixture

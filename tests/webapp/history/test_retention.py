@@ -13,14 +13,14 @@ from django.db import transaction
 from django.utils import timezone
 
 from tests.webapp.experiments.rows import done, run, text_of
-from tests.webapp.history.make_nights import at_once, day, night, nights, schedule
-from webapp.experiments import queue, thinning
+from tests.webapp.history.make_nights import at_once, day, night, nights
+from webapp.experiments import thinning
 from webapp.experiments.models import Experiment, Run, StageSeries
 from webapp.experiments.thinning import Size
 from webapp.history import alerts, retention, series, series_page
 from webapp.history.models import Change, Digest, Record, Schedule, Series, Thinning
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_broker")]
 
 SLOWER = {"stage_experts": 1.12, "step_us": 1.1}
 #: When everything that tests make counts as old.
@@ -29,18 +29,8 @@ OLD = LATER - timedelta(days=30)
 
 
 @pytest.fixture(autouse=True)
-def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
-
-
-@pytest.fixture(autouse=True)
 def thirty_days(settings: Any) -> None:
     settings.MOESCOPE_KEEP_STEPS_DAYS = 30
-
-
-@pytest.fixture
-def planned(member: Any) -> Schedule:
-    return schedule(member)
 
 
 def aged() -> None:

@@ -11,17 +11,11 @@ from django.utils import timezone
 from tests.webapp.experiments.rows import done, put, text_of
 from tests.webapp.history.make_nights import schedule
 from webapp.accounts.models import Deed
-from webapp.experiments import queue
 from webapp.experiments.models import Experiment
 from webapp.history import nights
 from webapp.history.models import Night, Schedule
 
-pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_broker")]
 
 
 def posted(row: Experiment, **changes: Any) -> dict[str, Any]:

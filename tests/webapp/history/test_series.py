@@ -11,26 +11,16 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from tests.webapp.experiments import make, rows
-from tests.webapp.history.make_nights import day, night, nights, schedule
-from webapp.experiments import queue, upkeep
+from tests.webapp.history.make_nights import day, night, nights
+from webapp.experiments import upkeep
 from webapp.experiments.models import Experiment
 from webapp.history import series, versions
 from webapp.history.models import Change, Group, Point, Record, Schedule, Series, Triage
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_broker")]
 
 #: What is slower in a simulated regression: a stage, and the step with it.
 SLOWER = {"stage_experts": 1.12, "step_us": 1.1}
-
-
-@pytest.fixture(autouse=True)
-def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
-
-
-@pytest.fixture
-def planned(member: Any) -> Schedule:
-    return schedule(member)
 
 
 def changes(metric: str = "stage.experts") -> list[Change]:

@@ -14,19 +14,13 @@ from webapp.experiments.models import Experiment, Machine, State
 from webapp.history import nights, watchdog
 from webapp.history.models import Night, Schedule
 
-pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_broker")]
 
 
 @pytest.fixture
-def planned(member: Any) -> Schedule:
+def planned(planned: Schedule) -> Schedule:
     """With a night of the 10th."""
     machines.register_this(make.MACHINE, "default")
-    planned = schedule(member)
     nights.queue_due(at(10))
     return planned
 

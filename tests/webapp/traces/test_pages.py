@@ -22,15 +22,10 @@ from webapp.traces.models import Recording, Trace
 from webapp.traces.recording_store import import_recording
 from webapp.traces.store import delete, import_trace
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_broker")]
 PLAIN = "arrival_s,prompt_tokens,output_tokens\n"
 COUNTS = '{"counts": [[3, 1], [2, 2]], "top_k": 1}'
 TRACES, RECORDINGS = "/traces/requests/", "/traces/recordings/"
-
-
-@pytest.fixture(autouse=True)
-def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
 
 
 @pytest.fixture
