@@ -13,7 +13,7 @@ from rest_framework.views import APIView
 class Nothing(APIView):
     """A problem, as all that the API refuses."""
 
-    def get(self, request: Request, rest: str = "") -> Response:
+    def get(self, request: Request) -> Response:
         raise Http404(
             "Nothing has this address; those that have something end with a slash, and /api/v1/docs/ lists them."
         )

@@ -312,7 +312,7 @@ def test_what_is_not_there_is_a_problem_too(api: Client, method: str, deed: str,
     assert response["Content-Type"] == "application/problem+json"
 
 
-@pytest.mark.parametrize("address", ["/experiments", "/", "/experiments/x/"])
+@pytest.mark.parametrize("address", ["/experiments", "/", "/experiments/x/", "/machines/%0A/kernels/", "/%0A"])
 def test_an_unknown_address_is_a_problem_too(api: Client, address: str) -> None:
     response = api.post(f"{API}{address}")
     assert response.status_code == 404
