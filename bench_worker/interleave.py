@@ -14,6 +14,9 @@ from torch import Tensor
 from bench_worker.routing import Assignments, SoftSlots
 from bench_worker.stages import Clock
 
+#: A layer this many times longer than its lead-in hardly feels what ran before it.
+NO_LEAD_IN = 10
+
 
 class LayerInput(NamedTuple):
     """``hidden`` [T, H], ``scores`` [T, E], which the router has checked, and ``token_ids`` int64 [T]."""
@@ -40,10 +43,6 @@ class Reading:
     name: str
     item: int
     times_us: dict[str, float]
-
-
-#: A layer this many times longer than its lead-in hardly feels what ran before it.
-NO_LEAD_IN = 10
 
 
 def interleaved(

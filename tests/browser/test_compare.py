@@ -10,15 +10,13 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.furnish import CORNERS, comparing, judged
 from tests.webapp.experiments import rows
-from webapp.experiments import queue
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 SEVEN = ["token_choice", "expert_choice", "dynamic", "balanced", "hash", "soft", "group_limited"]
 
 
 @pytest.fixture
-def complaints(signed_in_page: Page, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
+def complaints(signed_in_page: Page, no_broker: None) -> list[str]:
     found: list[str] = []
     signed_in_page.on("console", lambda said: found.append(said.text) if said.type in ("error", "warning") else None)
     return found
@@ -120,8 +118,7 @@ def test_advice_is_queued_with_one_click(
 
 
 def test_runs_are_ticked_and_compared_without_a_script(browser: Browser, live_server: Any, signed_in: Any, member: Any,
-                                                       monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
+                                                       no_broker: None) -> None:  # fmt: skip
     rows.done(member, num_steps=60)
     context = browser.new_context(java_script_enabled=False)
     session = signed_in.cookies["sessionid"].value

@@ -16,7 +16,6 @@ from tests.browser.furnish import UNBROKEN, furnish
 from tests.webapp.experiments.waiting import wait_until
 from webapp.accounts import audit, tokens
 from webapp.accounts.models import Deed, Scope
-from webapp.experiments import queue
 from webapp.ui.finders import NODE_MODULES
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -124,8 +123,7 @@ class Visit:
 
 
 @pytest.fixture
-def visit(page: Page, live_server: Any, monkeypatch: pytest.MonkeyPatch) -> Visit:
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
+def visit(page: Page, live_server: Any, no_broker: None) -> Visit:
     return Visit(page, live_server.url)
 
 

@@ -12,15 +12,13 @@ from playwright.sync_api import Page
 
 from tests.browser.folds import unfold
 from tests.webapp.experiments.rows import done
-from webapp.experiments import queue
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 
 def test_a_table_and_a_trace_come_down(
-    signed_in_page: Page, live_server: Any, member: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    signed_in_page: Page, live_server: Any, member: Any, no_broker: None, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
     page, row = signed_in_page, done(member)
     complaints: list[str] = []
     page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)

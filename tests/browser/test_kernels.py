@@ -9,16 +9,15 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.webapp.experiments import make, rows
-from webapp.experiments import machines, queue
+from webapp.experiments import machines
 from webapp.experiments.models import Experiment, Kind
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 
 @pytest.fixture
-def site(signed_in_page: Page, live_server: Any, monkeypatch: pytest.MonkeyPatch) -> Page:
+def site(signed_in_page: Page, live_server: Any, no_broker: None) -> Page:
     """A signed-in page that opens addresses of the live server."""
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
     opened = signed_in_page.goto
     signed_in_page.goto = lambda address: opened(live_server.url + address)  # type: ignore[method-assign]
     return signed_in_page

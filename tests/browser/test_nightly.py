@@ -55,9 +55,8 @@ def measured(seed: int) -> bool:
 
 
 def test_a_slower_night_is_told_once(
-    administrator: Page, browser: Browser, live_server: Any, monkeypatch: pytest.MonkeyPatch, settings: Any
+    administrator: Page, browser: Browser, live_server: Any, no_broker: None, settings: Any
 ) -> None:
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
     settings.EMAIL_URL, settings.MOESCOPE_ALERT_MAIL = "smtp://mail.example.org", ["team@example.org"]
     settings.MOESCOPE_URL = live_server.url
 

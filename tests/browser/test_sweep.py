@@ -9,7 +9,6 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.webapp.experiments import rows
-from webapp.experiments import queue
 from webapp.experiments.models import Experiment
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -30,8 +29,7 @@ WRITTEN = """() => {
 
 
 @pytest.fixture
-def complaints(signed_in_page: Page, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
+def complaints(signed_in_page: Page, no_broker: None) -> list[str]:
     said: list[str] = []
     signed_in_page.on("console", lambda one: said.append(one.text) if one.type in ("error", "warning") else None)
     signed_in_page.on("pageerror", lambda error: said.append(str(error)))

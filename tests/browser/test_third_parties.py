@@ -22,9 +22,8 @@ TEMPLATES = sorted(ROOT.glob("webapp/*/templates/**/*.html"))
 
 
 @pytest.fixture
-def done(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> str:
+def done(transactional_db: None, no_broker: None) -> str:
     """The address of an experiment with results, charts and all."""
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
     asked = make.experiment()
     queue.enqueue(asked, author=None)
     row = queue.claim("default")

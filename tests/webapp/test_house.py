@@ -13,7 +13,6 @@ from django.urls.converters import IntConverter, PathConverter, SlugConverter, S
 
 from tests.webapp.experiments import rows
 from tests.webapp.history.make_nights import day, night, schedule
-from webapp.experiments import queue
 from webapp.history import series
 from webapp.history.models import Series
 from webapp.traces.recording_store import import_recording
@@ -63,12 +62,11 @@ def test_the_walk_over_the_addresses_finds_them():
 
 
 @pytest.fixture
-def furnished(member, monkeypatch, tmp_path):
+def furnished(member, no_broker, tmp_path):
     """Something to show at every address, to an administrator. Gives the addresses that stand for the samples of the
     walk."""
     member.role = "admin"
     member.save()
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
     row = rows.done(member)
     (tmp_path / "x.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,5,6\n")
     import_trace(tmp_path / "x.csv")

@@ -94,7 +94,12 @@ class TraceList(APIView):
         operation_id="traces_create",
         request=upload(TraceForm),
         responses=made_once(
-            TraceState, 413, 415, 422, now="Imported.", before="The same requests were here already; nothing was kept."
+            TraceState,
+            413,
+            415,
+            422,
+            done="imported",
+            before="The same requests were here already; nothing was stored.",
         ),
     )
     def post(self, request: Request) -> Response:
@@ -117,7 +122,7 @@ class RecordingList(APIView):
         operation_id="recordings_create",
         request=upload(RecordingForm),
         responses=made_once(
-            RecordingState, 413, 415, 422, now="Imported.", before="The same load was here already; nothing was kept."
+            RecordingState, 413, 415, 422, done="imported", before="The same load was here already; nothing was stored."
         ),
     )
     def post(self, request: Request) -> Response:

@@ -127,7 +127,7 @@ class ScheduleList(APIView):
         operation_id="schedules_create",
         parameters=[KEY],
         request=ScheduleAsked,
-        responses=made_once(ScheduleDetail, 413, 422, now="Made."),
+        responses=made_once(ScheduleDetail, 413, 422, done="made"),
     )
     def post(self, request: Request) -> Response:
         """Queue an experiment again and again."""

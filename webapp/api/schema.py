@@ -45,12 +45,16 @@ def problems(*statuses: int) -> dict[Any, Any]:
     }
 
 
-def made_once(document: type[BaseModel], *statuses: int, now: str = "Queued.", before: str = "") -> dict[Any, Any]:
+def made_once(
+    document: type[BaseModel],
+    *statuses: int,
+    done: str = "queued",
+    before: str = "Had been {done} by an earlier request with this key.",
+) -> dict[Any, Any]:
     """Responses of an operation that makes what ``document`` tells, or finds it made before, and its `problems`."""
-    before = before or f"Had been {now[0].lower()}{now[1:-1]} by an earlier request with this key."
     return {
-        201: OpenApiResponse(document, description=now),
-        200: OpenApiResponse(document, description=before),
+        201: OpenApiResponse(document, description=f"{done.capitalize()}."),
+        200: OpenApiResponse(document, description=before.format(done=done)),
         **problems(*statuses),
     }
 

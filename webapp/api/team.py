@@ -122,7 +122,7 @@ class Invite(APIView):
         operation_id="team_invite",
         parameters=[KEY],
         request=InvitationAsked,
-        responses=made_once(LinkState, 413, 422, now="Invited."),
+        responses=made_once(LinkState, 413, 422, done="invited"),
     )
     def post(self, request: Request) -> Response:
         """A new member, who comes in by the link in the answer."""

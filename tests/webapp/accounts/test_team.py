@@ -13,7 +13,6 @@ from django.utils import timezone
 
 from tests.webapp.experiments.rows import put, text_of
 from webapp.accounts.models import Deed, Role, SignInLink, User
-from webapp.experiments import queue
 
 pytestmark = pytest.mark.django_db
 
@@ -153,9 +152,8 @@ def test_who_is_shut_out_is_out_at_once_until_taken_back(client: Any, admin: Use
     assert deeds() == ["olga shut out anna", "olga took back anna", "olga gave a new link to anna"]
 
 
-def test_the_audit_list_says_who_did_what(client: Any, admin: User, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_audit_list_says_who_did_what(client: Any, admin: User, no_broker: None) -> None:
     assert "will be listed here" in text_of(client.get("/team/deeds/"))
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
     row = put(admin)
     address = row.get_absolute_url()
     client.post(f"{address}describe/", {"title": "Other", "tags": "", "notes": ""})

@@ -11,7 +11,7 @@ from django.core.management import CommandError, call_command
 
 from bench_worker.kernel_report import Table
 from tests.webapp.experiments import make
-from webapp.experiments import launch, machines, queue
+from webapp.experiments import launch, machines
 from webapp.experiments.management import queueing
 from webapp.experiments.models import Experiment, Kind
 from webapp.experiments.perform import perform_next
@@ -20,9 +20,8 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(autouse=True)
-def worker_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+def worker_meanwhile(no_broker: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command's first pause is when a worker carries the work out."""
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
     monkeypatch.setattr(queueing.time, "sleep", lambda seconds: perform_next("default", lambda: False))
     monkeypatch.setattr(launch, "PROGRAM", (sys.executable, str(Path(__file__).with_name("fake_worker.py"))))
 

@@ -157,8 +157,7 @@ def test_the_form_refuses_before_anything_is_queued(signed_in: Any) -> None:
     assert not Experiment.objects.exists()
 
 
-def test_a_claim_notes_the_machine_of_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
+def test_a_claim_notes_the_machine_of_the_worker(no_broker: None) -> None:
     machine = machines.register_this(details(), "default")
     queue.enqueue(make.experiment(), author=None)
     row = queue.claim("default", machines.of_this_worker("default"))

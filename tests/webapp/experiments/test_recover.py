@@ -22,9 +22,8 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(autouse=True)
-def data(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def data(settings: Any, tmp_path: Path, no_broker: None) -> Path:
     settings.MOESCOPE_DATA = tmp_path
-    monkeypatch.setattr(queue, "wake", lambda pool: None)
     return tmp_path
 
 
