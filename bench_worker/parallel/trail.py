@@ -16,13 +16,13 @@ from typing import NamedTuple
 
 __all__ = ["Pace", "Sign", "Trail", "read"]
 
+#: When the process last ran (monotonic). First, and in the machine's own form, so that it is written in one piece.
+_ALIVE = struct.Struct("@d")
 #: Process, number of signs so far, when the last one was given (monotonic), `Pace`, and the lengths of the two texts.
-_HEAD = struct.Struct("<qqdHHH")
-#: When the process last ran (monotonic).
-_ALIVE = struct.Struct("<d")
+_HEAD = struct.Struct("@qqdHHH")
 ALIVE_EVERY_S = 1.0
 _LAST_BYTES, _ERROR_BYTES = 200, 3000
-_TEXTS = _HEAD.size + _ALIVE.size
+_TEXTS = _ALIVE.size + _HEAD.size
 _SIZE = _TEXTS + _LAST_BYTES + _ERROR_BYTES
 
 
@@ -57,6 +57,7 @@ class Trail:
             self._map = mmap.mmap(opened.fileno(), _SIZE)
         self._pid, self._signs, self._last, self._error = pid, 0, b"", b""
         self._phase, self._pace = "", Pace.STEPS
+        self._run()  # before the first sign: who reads that must not take it for one of a process that never ran
         self.sign("its start")
         threading.Thread(target=self._stay_alive, daemon=True).start()
 
@@ -81,10 +82,13 @@ class Trail:
         self._error = error.encode()[:_ERROR_BYTES]
         self._write()
 
+    def _run(self) -> None:
+        _ALIVE.pack_into(self._map, 0, time.monotonic())
+
     def _stay_alive(self) -> None:
         while True:
-            _ALIVE.pack_into(self._map, _HEAD.size, time.monotonic())
             time.sleep(ALIVE_EVERY_S)
+            self._run()
 
     def _write(self) -> None:
         start = _TEXTS
@@ -92,7 +96,7 @@ class Trail:
         if self._error:
             self._map[start + _LAST_BYTES : start + _LAST_BYTES + len(self._error)] = self._error
         lengths = len(self._last), len(self._error)
-        _HEAD.pack_into(self._map, 0, self._pid, self._signs, time.monotonic(), self._pace, *lengths)
+        _HEAD.pack_into(self._map, _ALIVE.size, self._pid, self._signs, time.monotonic(), self._pace, *lengths)
 
 
 def read(file: Path) -> Sign | None:
@@ -103,8 +107,8 @@ def read(file: Path) -> Sign | None:
         return None
     if len(data) < _SIZE:
         return None
-    pid, signs, at_s, pace, last, error = _HEAD.unpack_from(data)
-    (alive_s,) = _ALIVE.unpack_from(data, _HEAD.size)
+    (alive_s,) = _ALIVE.unpack_from(data)
+    pid, signs, at_s, pace, last, error = _HEAD.unpack_from(data, _ALIVE.size)
     texts = data[_TEXTS:]
     if not signs:
         return None

@@ -262,26 +262,6 @@ def test_the_rank_that_others_wait_for_is_the_one_behind():
     assert launch.behind([4, 5], {4: sign(9)}, now_s=101) == 5  # never heard of
 
 
-def test_a_trail_holds_the_last_sign_and_the_error(tmp_path):
-    file = tmp_path / "0"
-    assert trail.read(file) is None
-    written = trail.Trail(file, pid=7)
-    written.phase("step 3")
-    written.sign("permute.pack")
-    assert trail.read(file)[:2] == (7, 3)
-    assert trail.read(file).last == "permute.pack of step 3"
-    written.sign("x" * 500)
-    assert len(trail.read(file).last) <= 200
-    written.fail("base.layers: 9 is too many")
-    assert trail.read(file).error == "base.layers: 9 is too many"
-    written.phase("what is planned", Pace.SILENCE)
-    assert (trail.read(file).last, trail.read(file).pace) == ("what is planned", Pace.SILENCE)
-    written.phase("step 4")
-    assert trail.read(file).pace == Pace.STEPS
-    written.end()
-    assert trail.read(file).pace == Pace.ENDED
-
-
 @pytest.mark.parametrize("text", ["host", "host:", ":5", "host:0", "host:65536", "host:x"])
 def test_an_address_needs_a_host_and_a_port(text):
     with pytest.raises(SpecError, match="is not HOST:PORT"):
