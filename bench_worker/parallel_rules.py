@@ -71,17 +71,35 @@ def beyond_the_model(spec: Spec, model: Model) -> Iterator[SpecError]:
         yield SpecError(f"parallel.layout.{field}", value, f"{message}; {missing} redundant experts would fill them up")
 
 
+def without_attention(model: Model, tp: int) -> str | None:
+    """Why the attention of ``model`` can't be measured in groups of ``tp`` ranks, as a phrase; None where it can."""
+    return model.attention_not_measurable() or _undivided_heads(model, tp) or _undivided_norm(model, tp)
+
+
 def _divided_attention(tp: int, model: Model) -> Iterator[SpecError]:
     """Why a group of ``tp`` ranks can't have the heads of ``model`` divided among them."""
+    if reason := _undivided_heads(model, tp):
+        able = [count for count in range(1, model.attention.heads + 1) if _undivided_heads(model, count) is None]
+        message = f"{reason}; with attention it is one of {', '.join(map(str, able))}"
+        yield SpecError("parallel.layout.tp", tp, message)
+    elif reason := _undivided_norm(model, tp):
+        message = f"True has no use with tp {tp}: {reason}; set it to false, or tp to 1"
+        yield SpecError("kernels.attention", True, message)
+
+
+def _undivided_heads(model: Model, tp: int) -> str | None:
     heads, kv_heads = model.attention.heads, getattr(model.attention, "kv_heads", 1)
-    able = [count for count in range(1, heads + 1) if heads % count == 0 and 0 in (kv_heads % count, count % kv_heads)]
-    if tp not in able:
-        whose = f"{heads} query" if heads % tp else f"{kv_heads} key-value"
-        message = f"{tp} does not divide the {whose} heads of {model.name}; with attention it is one of"
-        yield SpecError("parallel.layout.tp", tp, f"{message} {', '.join(map(str, able))}")
-    elif tp > 1 and isinstance(model.attention, GQA) and model.attention.qk_norm == "width":
-        message = f"tp {tp}: {model.name} norms queries over all heads together, which is not divided here"
-        yield SpecError("kernels.attention", True, f"True has no use with {message}; set it to false, or tp to 1")
+    if heads % tp == 0 and 0 in (kv_heads % tp, tp % kv_heads):
+        return None
+    return (
+        f"{tp} does not divide the {f'{heads} query' if heads % tp else f'{kv_heads} key-value'} heads of {model.name}"
+    )
+
+
+def _undivided_norm(model: Model, tp: int) -> str | None:
+    if tp == 1 or not isinstance(model.attention, GQA) or model.attention.qk_norm != "width":
+        return None
+    return f"{model.name} norms queries over all heads together, which is not divided here"
 
 
 def together(variants: Iterable[Spec]) -> Iterator[SpecError]:

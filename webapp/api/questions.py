@@ -86,6 +86,7 @@ class MeasurementState(BaseModel):
 
     fit: capacity.Fit
     machine: str | None
+    without_attention: str | None = Field(description="Why attention is left out; null where it is measured, too.")
     refused: list[str] = Field(description="What of the deployment can't be measured.")
 
 
@@ -113,7 +114,12 @@ class CapacityState(BaseModel):
             least=EnoughDevices.of(answer.least),
             warning=answer.warning,
             copies=CopiesCost.of(answer.copies),
-            measurement=MeasurementState(fit=measurement.fit, machine=machine, refused=measurement.refused),
+            measurement=MeasurementState(
+                fit=measurement.fit,
+                machine=machine,
+                without_attention=measurement.without_attention,
+                refused=measurement.refused,
+            ),
         )
 
 

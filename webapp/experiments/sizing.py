@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 from django import forms
 
-from bench_worker import capacity, devices, models, spec_rules
+from bench_worker import capacity, devices, models, parallel_rules, spec_rules
 from bench_worker.errors import not_one_of
 from bench_worker.spec import Experiment, Library, Spec, SpecError
 from webapp.experiments import fields, machines, memory
@@ -53,8 +53,10 @@ CLOSED = {
 SHARED = ("model", "dtype", "concurrency", "prompt_tokens", "output_tokens", "max_batch_tokens")
 #: And those that it has for several ranks.
 RANKS = ("tp", "dp", "redundant_experts")
-#: How several ranks are measured on one device: in turn, the MoE layers alone.
-VIRTUAL = {"mode": "virtual", "attention": "false"}
+#: How several ranks are measured on one device: in turn.
+VIRTUAL = {"mode": "virtual"}
+#: And a model whose attention can't be: the MoE layers alone.
+WITHOUT_ATTENTION = {"attention": "false"}
 DEVICE = "H100"
 #: What sentences call a model that is pasted.
 OWN_MODEL = "the pasted config"
@@ -67,10 +69,12 @@ MACHINE = "machine-"
 @dataclass(frozen=True)
 class Measurement:
     """What measuring one layer takes, on ``machine``, the largest there is; None where none has registered.
-    ``refused`` says what of the deployment this version can't measure."""
+    ``without_attention`` says why attention is left out, ``refused`` what else of the deployment this version can't
+    measure."""
 
     fit: capacity.Fit
     machine: Machine | None
+    without_attention: str | None
     refused: list[str]
 
 
@@ -172,15 +176,21 @@ class SizingForm(forms.Form):
             longest_context=capacity.longest_context(spec, device.memory_bytes),
             least=None if deployment.fits else devices.enough(spec, device.memory_bytes),
             warning=capacity.beyond_context(self._model, deployment.tokens_per_sequence),
-            measurement=_measurement(spec, deployment.tokens_per_sequence, self.library),
+            measurement=_measurement(spec, deployment.tokens_per_sequence, self.library, self._without_attention),
             copies=redundancy_cost(spec, device.memory_bytes),
             new_query="" if self.library.allow_paths else self._new_query(),
         )
 
+    @property
+    def _without_attention(self) -> str | None:
+        """Why it is measured without attention; None where it is measured with it."""
+        return parallel_rules.without_attention(self._model, self.spec.parallel.layout.tp)
+
     def _new_query(self) -> str:
         several = _ranks(self.spec) > 1
         values = {name: self.cleaned_data[name] for name in (*SHARED, *(RANKS if several else ()))}
-        return urlencode(values | (VIRTUAL if several else {}))
+        values |= VIRTUAL if several else {}
+        return urlencode(values | (WITHOUT_ATTENTION if self._without_attention else {}))
 
 
 class OwnModelForm(SizingForm):
@@ -241,13 +251,12 @@ def _ranks(spec: Spec) -> int:
     return spec.parallel.layout.num_ranks
 
 
-def _measurement(spec: Spec, tokens_per_sequence: int, library: Library) -> Measurement:
+def _measurement(spec: Spec, tokens_per_sequence: int, library: Library, without_attention: str | None) -> Measurement:
     """Of ``spec`` on one device, several ranks as `VIRTUAL` ones; its memory with the experts' format as measured."""
     refused = []
-    if _ranks(spec) > 1:
-        parallel = spec.parallel.model_copy(update={"mode": "virtual"})
-        kernels = spec.kernels.model_copy(update={"attention": False})
-        spec = spec.model_copy(update={"parallel": parallel, "kernels": kernels})
+    parallel = spec.parallel.model_copy(update=VIRTUAL if _ranks(spec) > 1 else {})
+    kernels = spec.kernels.model_copy(update={"attention": without_attention is None})
+    spec = spec.model_copy(update={"parallel": parallel, "kernels": kernels})
     try:
         Experiment.model_validate({"base": spec.model_dump()}, context=replace(library, measures=True))
     except SpecError as error:
@@ -257,7 +266,7 @@ def _measurement(spec: Spec, tokens_per_sequence: int, library: Library) -> Meas
     plain = spec.model_copy(update={"kernels": spec.kernels.model_copy(update={"quantization": "none"})})
     on_gpu = machine is not None and memory.on_gpu(machine.details)
     fit = capacity.fit_measurement(plain, free, tokens_per_sequence=tokens_per_sequence, on_gpu=on_gpu)
-    return Measurement(fit, machine, refused)
+    return Measurement(fit, machine, without_attention, refused)
 
 
 def _as_device(machine: Machine) -> devices.Device:

@@ -59,6 +59,7 @@ def test_whether_a_model_fits_is_what_the_page_says(api: Client) -> None:
     assert answer["deployment"]["device_bytes"] == devices.DEVICES["H100"].memory_bytes
     assert answer["least"]["devices"] == answer["least"]["tp"] * answer["least"]["dp"] > 8
     assert answer["measurement"]["machine"] is None
+    assert answer["measurement"]["without_attention"] is None
     assert answer["copies"] is None
     copies = api.get(f"{API}/capacity/?tp=2&redundant_experts=2").json()["copies"]
     assert copies["copies"] == 2
@@ -71,6 +72,8 @@ def test_a_config_of_ones_own_is_read(api: Client) -> None:
     answer = post(api, "capacity/?tp=2", CONFIG).json()
     assert (answer["ranks"], answer["deployment"]["fits"]) == (2, True)
     capacity.Fit.model_validate(answer["deployment"])
+    undivided = api.get(f"{API}/capacity/?model=olmoe-1b-7b&tp=2").json()["measurement"]
+    assert "norms queries over all heads together" in undivided["without_attention"]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from urllib.parse import parse_qs
 
 import pytest
 
+from bench_worker import models
 from bench_worker.planning import memory_needed
 from bench_worker.spec import Spec
 from tests.webapp.experiments import make, rows
@@ -73,16 +74,53 @@ def test_what_cannot_be_measured_yet_is_named(signed_in: Any) -> None:
 
 
 def test_several_ranks_are_measured_as_virtual_ones(signed_in: Any) -> None:
-    query = "?model=olmoe-1b-7b&tp=2&dp=2&redundant_experts=4"
+    query = "?tp=2&dp=2&redundant_experts=4"
     said = page(signed_in, query)
-    assert "The measurement one MoE layer of 4 virtual ranks on one device, without attention" in said
+    assert "The measurement one MoE layer of 4 virtual ranks on one device, with attention" in said
     assert "can't measure it as it stands" not in said
     answer = signed_in.get(CAPACITY + query).context["answer"]
     form = signed_in.get(f"/experiments/new/?{answer.new_query}").context["form"]
     asked = form.asked().base
     assert (asked.parallel.mode, asked.parallel.layout.tp, asked.parallel.layout.dp) == ("virtual", 2, 2)
-    assert (asked.parallel.redundant_experts, asked.kernels.attention) == (4, False)
+    assert (asked.parallel.redundant_experts, asked.kernels.attention) == (4, True)
     assert "do not divide by 4 ranks" in page(signed_in, query.replace("experts=4", "experts=3"))
+
+
+def test_the_attention_of_several_ranks_takes_memory(signed_in: Any) -> None:
+    machines.register_this(rows.MACHINE, "default")
+    fit = signed_in.get(CAPACITY + "?tp=2").context["answer"].measurement.fit
+    # qwen3-30b-a3b's key-value heads, 4 of 128, on two ranks of 2 each: 2 · 2 · 2 · 128 · 2 bytes a token
+    assert fit.kv_bytes_per_token == 2048
+    # embedding and head, 151,936 · 2048 each, lie here once
+    assert fit.parts["embedding"] == fit.parts["lm_head"] == 151_936 * 2048 * 2
+
+
+UNDIVIDED = [
+    ("model=olmoe-1b-7b&tp=2&dp=2", "olmoe-1b-7b norms queries over all heads together, which is not divided here"),
+    ("model=glm-4.5-air&tp=3", "3 does not divide the 8 key-value heads of glm-4.5-air"),
+    ("model=qwen3.6-35b-a3b&tp=2", "qwen3.6-35b-a3b has 30 linear-attention layers of 40: its gated delta-net layers"),
+    ("model=qwen3.6-35b-a3b", "qwen3.6-35b-a3b has 30 linear-attention layers of 40: its gated delta-net layers"),
+]
+
+
+@pytest.mark.parametrize(("query", "reason"), UNDIVIDED)
+def test_attention_that_no_group_can_divide_is_left_out_with_the_reason(
+    signed_in: Any, query: str, reason: str
+) -> None:
+    said = page(signed_in, f"?{query}&max_batch_tokens=64")
+    assert "on one rank, without attention" in said or "on one device, without attention" in said
+    assert f"Without attention, since {reason}" in said
+
+
+@pytest.mark.parametrize("model", models.presets())
+@pytest.mark.parametrize("layout", ["tp=1&dp=1", "tp=1&dp=4", "tp=2&dp=2", "tp=8&dp=1"])
+def test_what_can_be_measured_leads_to_a_form_that_takes_it(signed_in: Any, model: str, layout: str) -> None:
+    answer = signed_in.get(f"{CAPACITY}?model={model}&{layout}").context["answer"]
+    assert answer.measurement.refused == []
+    form = signed_in.get(f"/experiments/new/?{answer.new_query}").context["form"]
+    asked = form.asked().base
+    assert (asked.model, asked.parallel.layout.num_ranks) == (model, answer.ranks)
+    assert asked.kernels.attention is (answer.measurement.without_attention is None)
 
 
 @pytest.mark.parametrize(
