@@ -7,13 +7,14 @@ import json
 import os
 import platform
 import subprocess
+from collections.abc import Collection
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from bench_worker import gpus, host, host_memory
+from bench_worker import gpus, host, host_memory, machine_state
 from bench_worker.allocators import HUGE_PAGES
 
 PACKAGES = ("torch", "deepspeed", "zentorch", "numpy")
@@ -32,8 +33,12 @@ def available_bytes(on: torch.device) -> int:
     return host_memory.available_bytes()
 
 
-def machine(threads: int | None = None) -> dict[str, Any]:
-    """Hardware, software and settings as JSON, with the `fingerprint` of them, and their ``state`` at this moment."""
+def machine(threads: int | None = None, own: Collection[int] = host.PROCESSORS) -> dict[str, Any]:
+    """Hardware, software and settings as JSON, with the `fingerprint` of them, and their ``state`` at this moment.
+
+    ``threads_flag``: a sentence where the environment keeps a CPU's work from processors that are this process's
+    ``own``, as a rank's are; None where it doesn't.
+    """
     cpus = host.PROCESSORS
     told = gpus.query() if torch.cuda.is_available() else {}
     found = [_gpu(i, told) for i in range(torch.cuda.device_count())]
@@ -57,7 +62,8 @@ def machine(threads: int | None = None) -> dict[str, Any]:
         "commit": _commit(),
     }
     state = host.state(cpus) | {"gpus": [gpu["state"] for gpu in found]}
-    return {"name": _name(facts), "fingerprint": fingerprint(facts), **facts, "state": state}
+    flag = None if found else machine_state.threads_flag(os.environ, host.usable_cores(own))
+    return {"name": _name(facts), "fingerprint": fingerprint(facts), **facts, "threads_flag": flag, "state": state}
 
 
 def fingerprint(facts: dict[str, Any]) -> str:
@@ -68,7 +74,7 @@ def fingerprint(facts: dict[str, Any]) -> str:
 
 def device_fingerprint(facts: dict[str, Any]) -> str:
     """As `fingerprint`, of what decides how fast the device can be: not of this program, nor of this process."""
-    own = ("name", "fingerprint", "threads", "pinned", "huge_pages", "commit", "state")
+    own = ("name", "fingerprint", "threads", "threads_flag", "pinned", "huge_pages", "commit", "state")
     return fingerprint({name: fact for name, fact in facts.items() if name not in own})
 
 

@@ -70,6 +70,15 @@ def cpu_quota(root: Path = ROOT) -> float | None:
     return None if quota == "max" else int(quota) / int(period)
 
 
+def usable_cores(cpus: Collection[int], root: Path = ROOT) -> int:
+    """Cores of ``cpus``, each once however many of its hardware threads are among them, but no more than `cpu_quota`
+    gives: as many threads as MKL, and torch with it, takes by itself. Where the system doesn't tell, each processor is
+    a core."""
+    cores = {_text(_cpu(cpu, root) / "topology/thread_siblings_list") or str(cpu) for cpu in cpus}
+    quota = cpu_quota(root)
+    return len(cores) if quota is None else max(1, min(len(cores), int(quota)))
+
+
 def state(cpus: Collection[int], root: Path = ROOT) -> dict[str, Any]:
     """What changes from minute to minute: clocks, slow-downs so far, and how busy the computer is."""
     return {

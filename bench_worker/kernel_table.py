@@ -65,6 +65,8 @@ def measure(
     flags = machine_state.flags(before, machine_state.snapshot(), len(host.PROCESSORS))
     if governor := machine_state.governor_flag(machine["governor"]):
         flags.append(governor)
+    if machine["threads_flag"]:
+        flags.append(machine["threads_flag"])
     return Table(
         model=spec.model,
         dtype=spec.kernels.dtype,

@@ -5,17 +5,23 @@ Torch-free.
 
 from __future__ import annotations
 
+import platform
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import psutil
 
 from bench_worker import host
 
-__all__ = ["BUSY_SHARE", "Snapshot", "flags", "governor_flag", "snapshot"]
+__all__ = ["BUSY_SHARE", "Snapshot", "flags", "governor_flag", "snapshot", "threads_flag"]
 
 #: Share of the processors that others may take before a measurement says so.
 BUSY_SHARE = 0.05
+#: Variables that decide how many threads torch computes with: that of its MKL, which wheels for x86 have, before
+#: OpenMP's.
+MKL_THREADS, OPENMP_THREADS = "MKL_NUM_THREADS", "OMP_NUM_THREADS"
+MKL_MACHINES = frozenset({"x86_64", "AMD64"})
 
 
 @dataclass(frozen=True)
@@ -61,3 +67,22 @@ def governor_flag(governor: str | None) -> str | None:
     if governor in (None, "performance"):
         return None
     return f"The processors' clock is governed by {governor}: times may vary until it is performance alone."
+
+
+def threads_flag(environ: Mapping[str, str], cores: int) -> str | None:
+    """A sentence where a variable of ``environ`` has torch compute with fewer threads than the ``cores`` that it may
+    use (`host.usable_cores`); None where none does."""
+    names = (MKL_THREADS, OPENMP_THREADS) if platform.machine() in MKL_MACHINES else (OPENMP_THREADS,)
+    name = next((name for name in names if _threads(environ, name)), None)
+    if name is None or (threads := _threads(environ, name)) >= cores:
+        return None
+    return (
+        f"{name}={environ[name]} in the environment keeps the CPU's work to {threads} of {cores} cores: unset it, or "
+        "set CPU threads in the experiment."
+    )
+
+
+def _threads(environ: Mapping[str, str], name: str) -> int:
+    """Of a list (``4,2``) the first number, which is that of the outer level; 0 for what is no number of threads."""
+    first = environ.get(name, "").partition(",")[0].strip()
+    return int(first) if first.isascii() and first.isdecimal() else 0

@@ -52,7 +52,7 @@ def run_experiment(
     refuse_what_can_not_run(conditions[0].planned, device)
 
     bench = Bench(device, available, report, stop, allow_paths, experiment.measure, recordings, crew)
-    machine = environment.machine(bench.threads)
+    machine = environment.machine(bench.threads, crew.processors)
     fingerprint = environment.device_fingerprint(machine)
     for threads in sorted({run.spec.kernels.threads or bench.threads for run in conditions[0].planned}):
         kept = ceilings.load(fingerprint, threads)
@@ -78,6 +78,8 @@ def run_experiment(
     machine["flags"] = machine_state.flags(before, machine_state.snapshot(), machine["cores"])
     if governor := machine_state.governor_flag(machine["governor"]):
         machine["flags"].append(governor)
+    if machine["threads_flag"] and any(run.spec.kernels.threads is None for run in conditions[0].planned):
+        machine["flags"].append(machine["threads_flag"])
     return Result(
         experiment=experiment.document(),
         environment=machine,

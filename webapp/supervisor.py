@@ -24,6 +24,8 @@ from typing import Any
 
 import psutil
 
+from bench_worker import machine_state
+from bench_worker.host import PROCESSORS, usable_cores
 from webapp import address, embedded, processes, state
 from webapp.processes import Part, StartError
 from webapp.state import ProcessId, State
@@ -88,6 +90,8 @@ class Product:
         self._empty_scratch()
         self.scratch.mkdir()
         self.say(f"Moescope, with its data in {self.data}")
+        if limited := machine_state.threads_flag(os.environ, usable_cores(PROCESSORS)):
+            self.say(limited)
         self._start_servers()
         facts = self._prepare()
         web, *others = self._programs()

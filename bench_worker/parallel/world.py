@@ -6,7 +6,7 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -48,6 +48,8 @@ class Alone:
     """A process that measures by itself: it agrees with itself, and nobody watches it for signs."""
 
     is_first = True
+    #: Numbers of those that it may run on.
+    processors: Collection[int] = host.PROCESSORS
 
     def agree(self, told: bool) -> bool:
         return told
@@ -72,6 +74,11 @@ class World:
     @property
     def is_first(self) -> bool:
         return self.place.rank == 0
+
+    @property
+    def processors(self) -> Collection[int]:
+        """As `pin` took them."""
+        return share_of(self.place)
 
     def phase(self, text: str, pace: Pace = Pace.STEPS) -> None:
         """What this rank does now: a step, or other work, which takes as long as it takes."""
@@ -118,10 +125,15 @@ def pin(place: Place) -> None:
     ranks than processors, some share one."""
     if not hasattr(os, "sched_setaffinity"):
         return
+    os.sched_setaffinity(0, share_of(place))
+
+
+def share_of(place: Place) -> list[int]:
+    """Numbers of the processors that are this rank's."""
     processors = sorted(host.PROCESSORS)
     share = max(1, len(processors) // place.local_size)
     first = place.local_rank * share % len(processors)
-    os.sched_setaffinity(0, processors[first : first + share])
+    return processors[first : first + share]
 
 
 def trail_of(place: Place) -> Trail | None:

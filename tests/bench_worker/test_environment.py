@@ -52,6 +52,18 @@ def test_a_reboot_that_moves_the_memory_by_a_few_pages_does_not() -> None:
     assert environment.fingerprint(moved) == environment.fingerprint(FACTS)
 
 
+def test_threads_that_the_environment_limits_are_no_other_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MKL_NUM_THREADS", "OMP_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(environment.host, "usable_cores", lambda cpus: len(cpus))
+    free = environment.machine(own=[0, 1, 2, 3])
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    limited, rank = environment.machine(own=[0, 1, 2, 3]), environment.machine(own=[0, 1])
+    assert free["threads_flag"] is rank["threads_flag"] is None
+    assert limited["threads_flag"].startswith("OMP_NUM_THREADS=2 in the environment keeps the CPU's work to 2 of 4")
+    assert environment.device_fingerprint(limited) == environment.device_fingerprint(free)
+
+
 def test_a_commit_that_the_image_names_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MOESCOPE_COMMIT", "f00d")
     assert environment.machine()["commit"] == "f00d"
@@ -74,8 +86,12 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpus, "query", lambda: {"5a1b": told})
 
 
-def test_gpus_are_named_with_their_limits_and_their_present_state(two_gpus: None) -> None:
-    machine = environment.machine()
+def test_gpus_are_named_with_their_limits_and_their_present_state(
+    two_gpus: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    machine = environment.machine(own=[0, 1])
+    assert machine["threads_flag"] is None  # a GPU measures
     assert machine["name"] == "2× NVIDIA H100"
     assert (machine["device"], machine["driver"]) == ("NVIDIA H100", "570.86")
     first, second = machine["gpus"]

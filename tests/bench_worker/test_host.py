@@ -56,6 +56,21 @@ def test_the_governor_is_that_of_the_processors_in_use(tmp_path: Path, governors
     assert host.governor([0, 1], tmp_path) == said
 
 
+@pytest.mark.parametrize(
+    ("cpus", "quota", "cores"),
+    [([0, 1, 2, 3], "max 100000", 2), ([0, 1], "max 100000", 2), ([0, 2], "max 100000", 1),
+     ([0, 1, 2, 3], "150000 100000", 1), ([0, 1, 2, 3], "50000 100000", 1), ([0, 1, 2, 3], "900000 100000", 2)],
+)  # fmt: skip
+def test_a_core_counts_once_for_its_hardware_threads(tmp_path: Path, cpus: list[int], quota: str, cores: int) -> None:
+    siblings = {cpu(number, "topology/thread_siblings_list"): f"{number % 2},{number % 2 + 2}" for number in range(4)}
+    write(tmp_path, siblings | {"sys/fs/cgroup/cpu.max": quota})
+    assert host.usable_cores(cpus, tmp_path) == cores
+
+
+def test_a_system_that_tells_no_cores_has_as_many_as_processors(tmp_path: Path) -> None:
+    assert host.usable_cores([0, 1, 5], tmp_path) == 3
+
+
 def test_clocks_come_from_the_driver(tmp_path: Path) -> None:
     write(tmp_path, {"proc/cpuinfo": CPUINFO, cpu(0, "cpufreq/scaling_cur_freq"): "3000000"})
     write(tmp_path, {cpu(1, "cpufreq/scaling_cur_freq"): "2000000", cpu(1, "cpufreq/cpuinfo_max_freq"): "3700000"})

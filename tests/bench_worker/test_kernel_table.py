@@ -120,7 +120,9 @@ def test_people_get_the_same_rows(table):
 
 def test_a_backend_that_is_away_says_why(tiny_config, monkeypatch):
     monkeypatch.setattr("bench_worker.kernels.zentorch.missing", lambda device: "it is away")
+    monkeypatch.setattr("bench_worker.machine_state.threads_flag", lambda environ, cores: "Threads are few.")
     table = measure(spec_of(str(tiny_config), [2]), [2], CPU)
+    assert "Threads are few." in table.environment["flags"]
     (row,) = [row for row in table.rows if row.backend == "zentorch"]
     assert (row.available, row.reason) == (False, "kernels.experts: 'zentorch' can't run: it is away")
     assert f"{row.tokens:>7}  {'zentorch':26}{row.reason}" in as_text(table).splitlines()

@@ -482,8 +482,23 @@ def test_a_run_tells_its_rows_per_expert_and_its_noise(experiment):
 def test_what_else_ran_on_the_machine_is_flagged(experiment, monkeypatch):
     monkeypatch.setattr(runner.machine_state, "flags", lambda before, after, processors: ["Others were busy."])
     monkeypatch.setattr(runner.machine_state, "governor_flag", lambda governor: "The clock is governed.")
+    monkeypatch.setattr(runner.machine_state, "threads_flag", lambda environ, cores: None)
     result, _ = measure(experiment())
     assert result.environment["flags"] == ["Others were busy.", "The clock is governed."]
+
+
+@pytest.mark.parametrize(
+    ("threads", "flags"), [([1], []), ([None], ["Threads are few."]), ([1, None], ["Threads are few."])]
+)
+def test_threads_that_the_environment_limits_are_flagged_where_a_variant_does_not_set_its_own(
+    experiment, monkeypatch, threads, flags
+):
+    monkeypatch.setattr(runner.machine_state, "flags", lambda before, after, processors: [])
+    monkeypatch.setattr(runner.machine_state, "governor_flag", lambda governor: None)
+    monkeypatch.setattr(runner.machine_state, "threads_flag", lambda environ, cores: "Threads are few.")
+    vary = {"field": "kernels.threads", "values": threads}
+    result, _ = measure(experiment(vary if len(threads) > 1 else None, kernels={"threads": threads[0]}))
+    assert result.environment["flags"] == flags
 
 
 def test_variants_on_several_ranks_run_beside_each_other_and_say_what_their_ranks_did(experiment):

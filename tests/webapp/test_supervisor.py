@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from webapp import processes, supervisor
-from webapp.processes import Part
+from webapp.processes import Part, StartError
 from webapp.supervisor import Product
 
 
@@ -91,6 +91,22 @@ def test_a_full_disk_is_said_and_ends_nothing(product, tmp_path, said, clock, mo
     assert said.pop() == f"What runs can't be written down in {tmp_path}: No space left on device"
     assert running.start_again_at is None
     running.process.wait()
+
+
+@pytest.mark.parametrize(("threads", "limited"), [("1", True), ("2", False)])
+def test_it_starts_by_saying_that_the_environment_limits_the_threads(product, said, monkeypatch, threads, limited):
+    def stop_here():
+        raise StartError("far enough")
+
+    monkeypatch.setattr(product, "_start_servers", stop_here)
+    monkeypatch.setattr(supervisor, "usable_cores", lambda processors: 2)
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", threads)
+    with pytest.raises(StartError):
+        product.start()
+    sentence = "OMP_NUM_THREADS=1 in the environment keeps the CPU's work to 1 of 2 cores: unset it, or set CPU threads"
+    assert any(line.startswith(sentence) for line in said) is limited
+    assert len(said) == 1 + limited
 
 
 def test_what_web_and_worker_leave_behind_lies_where_the_next_start_tidies_up(product):

@@ -56,6 +56,14 @@ def test_a_machine_says_what_it_is_and_that_it_is_heard_of(signed_in: Any) -> No
     assert "Experiments that ended on this machine will be listed here." in text
 
 
+def test_a_machine_whose_environment_limits_its_threads_says_so(signed_in: Any) -> None:
+    flag = "OMP_NUM_THREADS=1 in the environment keeps the CPU's work to 1 of 2 cores: unset it"
+    limited = machines.register_this(MACHINE | {"threads_flag": flag}, "default")
+    assert flag in text_of(signed_in.get(limited.get_absolute_url()))
+    free = machines.register_this(MACHINE | {"threads_flag": None}, "default")
+    assert "in the environment" not in text_of(signed_in.get(free.get_absolute_url()))
+
+
 def test_a_busy_machine_leads_to_what_it_measures(signed_in: Any, member: Any) -> None:
     row = measuring(member)
     assert row.machine is not None
