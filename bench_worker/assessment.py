@@ -6,12 +6,14 @@ Arrays run over steps [S]; times are for one MoE layer, or for the part of the m
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from bench_worker import noise
 from bench_worker.result import Limit, Noise
 from bench_worker.roofline import Limits, Work, bound
+from bench_worker.scaling import top, travels
 
 __all__ = ["full_batch_note", "limits_of", "noise_of", "over_the_ceiling_note"]
 
@@ -32,21 +34,24 @@ def limits_of(
     """Each stage against the floor of its work.
 
     ``work`` [S] of each leaf stage is a sum over ``parts`` of them (the executed layers); ``times_us`` [S] hold leaves
-    and the stages that they sum to. A stage's floor is the sum of its leaves' floors.
+    and the stages that they sum to. A stage's floor is the sum of its leaves' floors. Transfers between ranks have
+    none, and a stage is held against its floor without the time that it spends in them.
     """
     found = {}
-    for stage, times in times_us.items():
+    for stage in times_us:
+        times = _computing_us(stage, times_us)
         leaves = [leaf for leaf in work if leaf == stage or leaf.startswith(f"{stage}.")]
         if not leaves or times.sum() <= 0:
             continue
+        own = {leaf: [_bytes_of_one(step, parts[leaf]) for step in work[leaf]] for leaf in leaves}
         memory = np.zeros((len(leaves), times.size))
         compute = np.zeros_like(memory)
         for row, leaf in enumerate(leaves):
-            memory[row] = [limits.memory_us(step) / parts[leaf] for step in work[leaf]]
+            memory[row] = [limits.memory_us(step) for step in own[leaf]]
             compute[row] = [limits.compute_us(step) / parts[leaf] for step in work[leaf]]
         floor = np.maximum(memory, compute).sum(axis=0)
         flops = sum(step.flops / parts[leaf] for leaf in leaves for step in work[leaf])
-        moved = sum(limits.moved_bytes(step) / parts[leaf] for leaf in leaves for step in work[leaf])
+        moved = sum(limits.moved_bytes(step) for leaf in leaves for step in own[leaf])
         found[stage] = Limit(
             floor_us=float(np.median(floor)),
             share=float(floor.sum() / times.sum()),
@@ -56,6 +61,19 @@ def limits_of(
             by_memory=_by_memory(memory.sum(axis=0), compute.sum(axis=0), times),
         )
     return found
+
+
+def _bytes_of_one(work: Work, parts: int) -> Work:
+    """``work`` with the bytes of one of its ``parts``, each of which may find its rows in the cache."""
+    return replace(work, weight_bytes=work.weight_bytes / parts, row_bytes=work.row_bytes / parts)
+
+
+def _computing_us(stage: str, times_us: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Times [S] of a stage without those of its leaves that are transfers between ranks."""
+    leaves = {leaf: times for leaf, times in times_us.items() if top(leaf) == stage != leaf}
+    if not any(map(travels, leaves)):
+        return times_us[stage]
+    return times_us[stage] - np.sum([times for leaf, times in leaves.items() if travels(leaf)], axis=0)
 
 
 def _by_memory(memory: np.ndarray, compute: np.ndarray, times: np.ndarray) -> float | None:

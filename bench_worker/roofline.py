@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import inf, prod
+from math import ceil, inf, prod
 from typing import Literal
 
 import numpy as np
@@ -22,7 +22,7 @@ from bench_worker.models import GQA, Model
 from bench_worker.spec import Spec
 from bench_worker.workload.schedule import Batch
 
-__all__ = ["Bound", "Limits", "Work", "bound", "expert_work", "floor_us", "layer_work", "step_work"]
+__all__ = ["Bound", "Limits", "Work", "around_work", "bound", "expert_work", "floor_us", "layer_work", "step_work"]
 
 Bound = Literal["memory", "compute", "overhead"]
 
@@ -122,47 +122,61 @@ def step_work(spec: Spec, model: Model, batch: Batch, rows: Iterable[Sequence[in
     for own in rows:
         for stage, part in layer_work(model, size, tokens, own, mixing=spec.routing.strategy == "soft").items():
             work[stage] = work.get(stage, Work()) + part
-    if not spec.kernels.attention:
-        return work
+    return work | around_work(spec, model, batch) if spec.kernels.attention else work
+
+
+def around_work(spec: Spec, model: Model, batch: Batch, tp: int = 1) -> dict[str, Work]:
+    """Each stage around the MoE layers of a step, attention summed over the executed ones, on one of ``tp`` ranks that
+    compute ``batch`` together: each with its share of the heads, the dense FFN and the vocabulary, and with all rows.
+
+    Of the embedding, a rank reads the rows of one in ``tp`` tokens in the mean, and writes one for each: zeros for the
+    others.
+    """
+    size, tokens = DTYPE_BYTES[spec.kernels.dtype], batch.tokens
+    work: dict[str, Work] = {}
     kinds = model.attention_layers
     for kind in kinds:
         stage = "attention" if len(kinds) == 1 else f"attention.{kind}"
-        one = _attention(model, kind, size, batch)
+        one = _attention(model, kind, size, batch, tp)
         work[stage] = Work(*(spec.layers * value for value in (one.flops, one.weight_bytes, one.row_bytes)))
-    work["other.embedding"] = Work(row_bytes=2 * tokens * model.hidden * size)
+    work["other.embedding"] = Work(row_bytes=(1 + 1 / tp) * tokens * model.hidden * size)
     if model.dense_layers:
-        work["other.dense_ffn"] = expert_work(model.hidden, model.dense_intermediate, size, [tokens])
-    work["other.head"] = _product(int(np.count_nonzero(batch.yields)), model.hidden, model.vocab, size)
+        work["other.dense_ffn"] = expert_work(model.hidden, ceil(model.dense_intermediate / tp), size, [tokens])
+    work["other.head"] = _product(int(np.count_nonzero(batch.yields)), model.hidden, ceil(model.vocab / tp), size)
     return work
 
 
 def _product(rows: int, inner: int, outer: int, size: int) -> Work:
-    """Rows [rows, inner] times weights [outer, inner]."""
+    """Rows [rows, inner] times weights [outer, inner], which nobody reads where there are no rows."""
+    if not rows:
+        return Work()
     return Work(2 * prod((rows, inner, outer)), inner * outer * size, rows * (inner + outer) * size)
 
 
-def _attention(model: Model, kind: str, size: int, batch: Batch) -> Work:
-    """One layer: its projections, and each row's scores and mix over the tokens that it sees.
+def _attention(model: Model, kind: str, size: int, batch: Batch, tp: int) -> Work:
+    """One layer on one of ``tp`` ranks: its projections, and each row's scores and mix over the tokens that it sees.
 
     ``pairs`` of a query and a token that it sees cost 4 · heads · head size FLOPs (a score and a mix). MLA: one new row
     works in the latent space; a chunk expands keys and values first.
     """
     a, tokens = model.attention, batch.tokens
-    parameters = model.attention_parameters(kind)
+    if not tokens:
+        return Work()
+    heads, parameters = a.heads // tp, model.attention_parameters(kind, tp)
     length = batch.table[:, 1] + batch.table[:, 2]
     context = batch.table[:, 3]
     window = model.window if kind == "sliding" else None
     pairs = _pairs(length, context, window)
     seen = context + length if window is None else np.minimum(context + length, window + length)
     if isinstance(a, GQA):
-        flops = 4.0 * a.heads * a.head_dim * pairs.sum()
+        flops = 4.0 * heads * a.head_dim * pairs.sum()
     else:
         single = length == 1
-        absorbed = 2.0 * a.heads * (2 * a.kv_lora + a.rope) * pairs[single].sum()
-        expanded = 2.0 * a.heads * (a.nope + a.rope + a.v_dim) * pairs[~single].sum()
-        expansion = 2.0 * a.heads * a.kv_lora * (a.nope + a.v_dim) * seen[~single].sum()
+        absorbed = 2.0 * heads * (2 * a.kv_lora + a.rope) * pairs[single].sum()
+        expanded = 2.0 * heads * (a.nope + a.rope + a.v_dim) * pairs[~single].sum()
+        expansion = 2.0 * heads * a.kv_lora * (a.nope + a.v_dim) * seen[~single].sum()
         flops = absorbed + expanded + expansion
-    cache = float((seen + length).sum()) * a.kv_values() * size
+    cache = float((seen + length).sum()) * a.kv_values(tp) * size
     return Work(2.0 * tokens * parameters + flops, parameters * size, cache + 4.0 * tokens * model.hidden * size)
 
 

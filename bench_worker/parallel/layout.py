@@ -33,13 +33,16 @@ class Layout:
         """int64 [R]: the DP group, whose ranks share one attention."""
         return np.arange(self.num_ranks) // self.tp
 
+    def group_of_request(self, requests: np.ndarray) -> np.ndarray:
+        """The DP group of each of ``requests`` int64 [n]: its index modulo DP."""
+        return requests % self.dp
+
     def rows_of_groups(self, requests: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
         """The rows [T_g] of a step that each DP group attends to, in ascending order; every row belongs to one.
 
-        The step's segments belong to ``requests`` [n] and have ``lengths`` [n] rows each, one after the other. A
-        request is in the DP group of its index modulo DP.
+        The step's segments belong to ``requests`` [n] and have ``lengths`` [n] rows each, one after the other.
         """
-        group = np.repeat(requests % self.dp, lengths)
+        group = np.repeat(self.group_of_request(requests), lengths)
         return [np.flatnonzero(group == own) for own in range(self.dp)]
 
     def rows_of_ranks(self, requests: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from bench_worker.parallel.counting import CountingVariant
-from bench_worker.parallel.step import bytes_by_domain, sent_by_domain
+from bench_worker.parallel.rank_around import work_of
+from bench_worker.parallel.step import ParallelStep, bytes_by_domain, sent_by_domain
 from bench_worker.parallel.variant import ParallelVariant
 from bench_worker.rank_record import RankStep
 from bench_worker.recording import RunRecord, StepRecord
+from bench_worker.roofline import Work
 from bench_worker.rotation import WHOLE_CLOCK_EVERY
 from bench_worker.step_input import StepInput
 from bench_worker.workload.schedule import Batch
@@ -33,7 +35,7 @@ def measure(
             moved_bytes=2 * int(sent.sum()),
             times_us=step.timeline.of_slowest(),
             whole_us=None if whole is None else whole.layers_us(step.timeline.slowest),
-            work=step.work[step.timeline.slowest] if step.work else {},
+            work=_work(variant, step, batch),
             ranks=RankStep(
                 load=step.rows.sum(axis=1),
                 rows=step.computed,
@@ -46,3 +48,13 @@ def measure(
         ),
         step.outcome,
     )
+
+
+def _work(variant: ParallelVariant | CountingVariant, step: ParallelStep, batch: Batch) -> dict[str, Work]:
+    """Of the rank whose times are those of the step; empty where nothing was computed."""
+    if isinstance(variant, CountingVariant):
+        return {}
+    slowest = step.timeline.slowest
+    in_turn = variant.topology is not None
+    around = work_of(slowest, variant.network, variant.layout, variant.spec, batch, in_turn=in_turn)
+    return step.work[slowest] | around

@@ -12,6 +12,7 @@ the MoE layer, and an all-gather brings the parts together again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -23,9 +24,13 @@ from bench_worker.network import Around, Network
 from bench_worker.parallel.exchange import Exchange
 from bench_worker.parallel.group_traffic import GroupTraffic
 from bench_worker.parallel.layout import Layout
+from bench_worker.roofline import Work, around_work
+from bench_worker.scaling import top
+from bench_worker.spec import Spec
 from bench_worker.stages import UNTIMED, Clock
 from bench_worker.step_input import StepInput
 from bench_worker.step_layout import Segment, StepLayout
+from bench_worker.workload.schedule import Batch
 
 
 class RankAround:
@@ -166,6 +171,28 @@ def traffic_of(network: Network, layout: Layout, step: StepLayout) -> GroupTraff
         row_bytes=network.model.hidden * size,
         logits_bytes=-(-network.model.vocab // layout.tp) * size,
     )
+
+
+def work_of(rank: int, network: Network, layout: Layout, spec: Spec, batch: Batch, in_turn: bool) -> dict[str, Work]:
+    """What ``rank`` has to do around its MoE layers in the step of ``batch``, by leaf: for the requests of its group,
+    with its share of heads, dense FFN and vocabulary. Empty where that is not measured.
+
+    ``in_turn``: ranks of one process hold each member's weights once, so that one of a later group may find in the
+    cache what the group before it read. Of those weights, as of rows, only what exceeds the cache counts.
+    """
+    if not network.has_attention:
+        return {}
+    group = rank // layout.tp
+    own = batch.part(layout.group_of_request(batch.table[:, 0]) == group)
+    work = around_work(spec, network.model, own, layout.tp)
+    if in_turn and group:
+        work = {
+            leaf: replace(one, weight_bytes=0.0, row_bytes=one.weight_bytes + one.row_bytes)
+            for leaf, one in work.items()
+        }
+    if layout.tp == 1:
+        return work
+    return {heads_stage(leaf) if top(leaf) == "attention" else leaf: one for leaf, one in work.items()}
 
 
 def part_of(layout: StepLayout, own: Tensor) -> StepLayout:

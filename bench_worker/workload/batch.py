@@ -41,6 +41,10 @@ class Batch:
     recomputed_tokens: int = 0
     reused_tokens: int = 0
 
+    def part(self, own: np.ndarray) -> Batch:
+        """What is computed of the entries ``own`` bool [n], as a batch by itself."""
+        return Batch(self.table[own], self.yields[own], self.ends[own], arrivals=NO_REQUESTS)
+
     @property
     def entries(self) -> list[Entry]:
         """The rows of ``table``, made anew at each call."""

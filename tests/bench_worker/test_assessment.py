@@ -38,6 +38,35 @@ def test_a_stage_of_parts_has_the_sum_of_their_floors():
     ]  # fmt: skip
 
 
+def test_transfers_between_ranks_have_no_floor_and_no_part_in_a_share():
+    times = {
+        "attention": np.array([15.0]), "attention.heads": np.array([4.0]), "attention.all_reduce": np.array([6.0]),
+        "attention.all_gather": np.array([5.0]),
+    }  # fmt: skip
+    limits = limits_of(times, {"attention.heads": [Work(weight_bytes=3000)]}, {"attention.heads": 1}, LIMITS)
+    assert limits["attention"] == limits["attention.heads"]
+    assert (limits["attention"].floor_us, limits["attention"].share) == (3.0, 0.75)
+    assert set(limits) == {"attention", "attention.heads"}
+
+
+def test_two_kinds_of_attention_are_held_apart_and_together():
+    times = {
+        "attention": np.array([20.0]), "attention.full": np.array([6.0]), "attention.full.all_reduce": np.array([5.0]),
+        "attention.sliding": np.array([4.0]), "attention.sliding.all_reduce": np.array([5.0]),
+    }  # fmt: skip
+    work = {"attention.full": [Work(weight_bytes=3000)], "attention.sliding": [Work(weight_bytes=3000)]}
+    shares = {stage: limit.share for stage, limit in limits_of(times, work, dict.fromkeys(work, 1), LIMITS).items()}
+    assert shares == {"attention": 0.6, "attention.full": 0.5, "attention.sliding": 0.75}
+
+
+def test_rows_of_one_layer_may_stay_in_the_cache_whatever_the_layers_take_together():
+    cached = Limits(bytes_per_s=1e9, flops_per_s=1e12, cache_bytes=1000)
+    limits = limits_of(
+        {"attention": np.array([10.0])}, {"attention": [Work(2e6, 6000, 1600)]}, {"attention": 2}, cached
+    )
+    assert limits["attention"].floor_us == 3.0  # 3,000 bytes of weights and 800 of rows a layer
+
+
 def test_a_stage_without_work_or_time_has_no_floor():
     times = {"idle": np.array([1.0]), "experts": np.array([0.0])}
     assert limits_of(times, {"experts": [Work()]}, {"experts": 1}, LIMITS) == {}

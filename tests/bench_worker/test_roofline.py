@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_worker.models import presets
-from bench_worker.roofline import Limits, Work, bound, expert_work, floor_us, layer_work, step_work
+from bench_worker.roofline import Limits, Work, around_work, bound, expert_work, floor_us, layer_work, step_work
 from bench_worker.spec import Spec
 from bench_worker.workload.schedule import Batch
 
@@ -119,6 +119,54 @@ def test_dense_layers_are_counted_where_the_model_has_them():
     work = step_work(spec(DEEPSEEK.name), DEEPSEEK, batch((0, 1, 9)), [[8] + [0] * 255])
     assert work["other.dense_ffn"] == expert_work(7168, 18_432, 2, [1])
     assert "other.dense_ffn" not in step_work(spec(QWEN.name), QWEN, batch((0, 1, 9)), [[8] + [0] * 127])
+
+
+def test_a_step_that_yields_no_token_reads_no_head():
+    chunk = batch((3, 0, 10))
+    chunk.yields[:] = False
+    assert step_work(spec(QWEN.name), QWEN, chunk, [[24] + [0] * 127])["other.head"] == Work()
+
+
+def test_one_rank_of_one_has_all_the_work_around_the_layers():
+    own = batch((0, 1, 99), (7, 0, 3))
+    for model in (QWEN, DEEPSEEK, GPT_OSS):
+        rows = [[1] * model.experts] * 2
+        whole = step_work(spec(model.name, 2), model, own, rows)
+        around = around_work(spec(model.name, 2), model, own)
+        assert around == {stage: work for stage, work in whole.items() if stage.startswith(("attention", "other"))}
+
+
+def test_two_ranks_divide_heads_and_vocabulary():
+    work = around_work(spec(QWEN.name), QWEN, batch((0, 1, 99)), tp=2)
+    # 16 query and 2 key-value heads of 128 on each; the norms of a query and a key head are whole
+    parameters = 2048 * (16 + 2 * 2) * 128 + 16 * 128 * 2048 + 2 * 128
+    assert work["attention"] == Work(
+        flops=2 * parameters + 4 * 16 * 128 * 100,
+        weight_bytes=2 * parameters,
+        row_bytes=101 * (2 * 2 * 128) * 2 + 4 * 2048 * 2,  # its part of the cache, and the whole residual stream
+    )
+    assert work["other.head"] == Work(2 * 2048 * 75_968, 2048 * 75_968 * 2, (2048 + 75_968) * 2)
+    assert work["other.embedding"] == Work(row_bytes=1.5 * 2048 * 2)
+
+
+def test_ranks_beyond_the_key_value_heads_each_have_one():
+    four, eight = (around_work(spec(QWEN.name), QWEN, batch((0, 1, 99)), tp)["attention"] for tp in (4, 8))
+    assert four.row_bytes == eight.row_bytes == 101 * (2 * 1 * 128) * 2 + 4 * 2048 * 2
+    assert four.weight_bytes - eight.weight_bytes == (2048 * 4 * 128 + 4 * 128 * 2048) * 2  # four query heads more
+
+
+def test_a_latent_is_whole_on_every_rank():
+    decode = around_work(spec(DEEPSEEK.name), DEEPSEEK, batch((0, 1, 9)), tp=4)
+    query = 1536 * (7168 + 1) + 1536 * 32 * (128 + 64)
+    parameters = query + 7168 * 576 + 512 + 512 * 32 * (128 + 128) + 32 * 128 * 7168
+    assert decode["attention"] == Work(
+        flops=2 * parameters + 2 * 32 * (2 * 512 + 64) * 10,
+        weight_bytes=2 * parameters,
+        row_bytes=(10 + 1) * 576 * 2 + 4 * 7168 * 2,
+    )
+    assert decode["other.dense_ffn"] == expert_work(7168, 4608, 2, [1])
+    chunk = around_work(spec(DEEPSEEK.name), DEEPSEEK, batch((2, 0, 0)), tp=4)["attention"]
+    assert chunk.flops == 4 * parameters + 2 * 32 * (128 + 64 + 128) * 3 + 2 * 32 * 512 * 256 * 2
 
 
 def test_rows_that_fit_into_the_cache_need_no_bandwidth():

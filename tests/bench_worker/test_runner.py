@@ -366,6 +366,22 @@ def test_stages_are_held_against_the_kept_ceilings(experiment):
 def test_the_experts_of_several_ranks_are_too(experiment):
     parallel = {"mode": "virtual", "layout": {"tp": 1, "dp": 2}}
     (run,) = measure(experiment(parallel=parallel))[0].runs
+    around = {"attention", "other", "other.embedding", "other.head"}
+    assert set(run.summary.limits) == {"experts"} | around
+
+
+def test_the_heads_of_a_group_are_too_and_its_transfers_are_not(experiment):
+    parallel = {"mode": "virtual", "layout": {"tp": 2, "dp": 2}}
+    (run,) = measure(experiment(parallel=parallel))[0].runs
+    limits = run.summary.limits
+    assert set(limits) == {"experts", "attention", "attention.heads", "other", "other.embedding", "other.head"}
+    assert limits["attention"] == limits["attention.heads"]
+    assert limits["attention"].floor_us > 0
+
+
+def test_without_attention_the_experts_of_several_ranks_alone_are(experiment):
+    parallel = {"mode": "virtual", "layout": {"tp": 1, "dp": 2}}
+    (run,) = measure(experiment(parallel=parallel, kernels={"attention": False}))[0].runs
     assert set(run.summary.limits) == {"experts"}
 
 

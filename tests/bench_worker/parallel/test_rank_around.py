@@ -1,14 +1,17 @@
 """Attention, embedding and head of a step that is divided over ranks."""
 
+import numpy as np
 import pytest
 import torch
 
 from bench_worker.parallel.exchange import Virtual
 from bench_worker.parallel.layout import Layout
-from bench_worker.parallel.rank_around import around_step, part_of
+from bench_worker.parallel.rank_around import around_step, part_of, work_of
+from bench_worker.roofline import Work
 from bench_worker.stages import NoClock
 from bench_worker.step_input import StepInput
 from bench_worker.step_layout import Segment, StepLayout
+from bench_worker.workload.schedule import Batch
 from tests.bench_worker.parallel.make import CPU, network, spec
 
 LAYOUT = StepLayout(
@@ -90,3 +93,61 @@ def test_a_group_without_tokens_makes_the_same_marks(tiny_config):
     ]  # fmt: skip
     assert all(clock.names == clocks[0].names for clock in clocks)
     assert ranks.ranks[3].hidden.shape == (0, 64)
+
+
+#: Request 0 computes three tokens of its prompt, request 1 decodes after two, request 2 begins. No 2 yields nothing.
+BATCH = Batch(
+    np.array([[1, 0, 1, 2], [0, 3, 0, 0], [2, 2, 0, 0]]),
+    yields=np.array([True, True, False]), ends=np.zeros(3, bool), arrivals=np.zeros(0, int),
+)  # fmt: skip
+
+
+def work(config, rank, tp, dp, in_turn=False, **kernels):
+    of = spec(config, tp=tp, dp=dp, kernels={"attention": True, **kernels})
+    return work_of(rank, network(of), Layout(tp, dp, 1), of, BATCH, in_turn)
+
+
+def test_a_rank_works_for_the_requests_of_its_group(tiny_config):
+    """The model: 64 hidden, 4 query and 2 key-value heads of 16, 256 tokens; two layers in float32."""
+    first, second = (work(tiny_config, rank, 1, 2) for rank in (0, 1))
+    parameters = 64 * (4 + 2 * 2) * 16 + 4 * 16 * 64 + 2 * 16  # with the norms of a query and a key head
+    # requests 0 and 2: five rows, which see 1 + 2 + 3 and 1 + 2 tokens; as many read from the cache as are written
+    assert first["attention"] == Work(
+        2 * (2 * 5 * parameters + 4 * 4 * 16 * 9), 2 * parameters * 4, 2 * ((5 + 5) * 64 + 4 * 5 * 64) * 4
+    )
+    # request 1: one row, which sees three tokens
+    assert second["attention"] == Work(
+        2 * (2 * parameters + 4 * 4 * 16 * 3), 2 * parameters * 4, 2 * ((3 + 1) * 64 + 4 * 64) * 4
+    )
+    assert first["other.embedding"].row_bytes == 5 * second["other.embedding"].row_bytes == 5 * 2 * 64 * 4
+    # one row of each yields a token
+    assert first["other.head"] == second["other.head"] == Work(2 * 64 * 256, 64 * 256 * 4, (64 + 256) * 4)
+
+
+def test_the_ranks_of_a_group_have_equal_shares(tiny_config):
+    ranks = [work(tiny_config, rank, 2, 2) for rank in range(4)]
+    assert ranks[0] == ranks[1]
+    assert ranks[2] == ranks[3]
+    assert set(ranks[0]) == {"attention.heads", "other.embedding", "other.head"}
+    whole = work(tiny_config, 0, 1, 2)
+    norms = 2 * 2 * 5 * 32  # of 32 numbers for five rows in two layers, whole on each
+    assert ranks[0]["attention.heads"].flops - norms == (whole["attention"].flops - norms) / 2
+    assert ranks[0]["other.head"].weight_bytes == whole["other.head"].weight_bytes / 2
+
+
+def test_a_group_without_tokens_has_no_work(tiny_config):
+    assert set(work(tiny_config, 3, 1, 4).values()) == {Work()}
+
+
+def test_ranks_in_turn_may_find_the_weights_of_the_group_before(tiny_config):
+    """What the cache does not hold of them counts, as of rows."""
+    alone = work(tiny_config, 1, 1, 2)
+    first, later = (work(tiny_config, rank, 1, 2, in_turn=True) for rank in (0, 1))
+    assert first == work(tiny_config, 0, 1, 2)
+    for stage, own in later.items():
+        assert own.flops == alone[stage].flops
+        assert (own.weight_bytes, own.row_bytes) == (0, alone[stage].weight_bytes + alone[stage].row_bytes)
+
+
+def test_without_attention_there_is_no_work_around_the_layers(tiny_config):
+    assert work(tiny_config, 0, 1, 2, attention=False) == {}
