@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from bench_worker import models
 from bench_worker.errors import SpecError
 from bench_worker.findings import Advice, Cost
+from bench_worker.kernels import rules
 from bench_worker.result import Run
 from bench_worker.spec import Experiment, Library
 
@@ -80,10 +81,11 @@ def _document(run: Run, idea: Idea, title: str) -> dict[str, Any] | None:
         document["vary"] = {"field": idea.field, "values": [now, idea.value]}
     names = frozenset(filter(None, [run.spec.workload.trace, run.spec.load.recording]))
     try:
-        Experiment.model_validate(document, context=Library(names, names, allow_paths=True))
+        experiment = Experiment.model_validate(document, context=Library(names, names, allow_paths=True))
     except SpecError:
         return None
-    return document
+    refused = [rules.refusal(spec.kernels.experts, spec) for _, spec in experiment.variants()]
+    return None if any(refused) else document
 
 
 def _for_weights(run: Run) -> Iterator[Idea]:
@@ -153,4 +155,4 @@ def _more_in_flight(run: Run) -> Iterator[Idea]:
 
 def _quantized(run: Run) -> Iterator[Idea]:
     if run.spec.kernels.quantization == "none":
-        yield Idea("kernels.quantization", "fp8", "experts in fp8")
+        yield Idea("kernels.quantization", "int8", "experts in int8")

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from bench_worker import host, machine_state, noise
 from bench_worker.allocators import unpinned
-from bench_worker.ceilings import Ceiling, Ceilings
+from bench_worker.ceilings import INT8, Ceiling, Ceilings
 from bench_worker.errors import Unavailable
 from bench_worker.kernels import zentorch
 from bench_worker.kernels.base import DTYPES, lacking
@@ -67,7 +67,7 @@ def calibrate(device: torch.device, threads: int) -> Ceilings:
     cache = _cache_bytes(device)
     dtypes = [dtype for dtype in DTYPES if lacking(dtype, device) is None]
     memory = _memory_kernels(device, max(BUFFER_BYTES, 2 * cache))
-    kernels = [*memory, *matrix_kernels(device, dtypes, _shapes(device))]
+    kernels = [*memory, *matrix_kernels(device, dtypes, _shapes(device)), *_int8_kernels(device, _shapes(device))]
     measure(kernels, device, ROUNDS, SECONDS)
     flags = machine_state.flags(before, machine_state.snapshot(), len(host.PROCESSORS))
     return collect(kernels, device, threads, cache, time.perf_counter() - started, flags)
@@ -147,7 +147,7 @@ def collect(
     kernels: list[Kernel], device: torch.device, threads: int, cache: int, seconds: float, flags: list[str]
 ) -> Ceilings:
     measured = {kernel.ceiling for kernel in kernels}
-    matrix = {dtype: _best(kernels, dtype, 1e9, "GFLOP/s") for dtype in DTYPES if dtype in measured}
+    matrix = {dtype: _best(kernels, dtype, 1e9, "GFLOP/s") for dtype in (*DTYPES, INT8) if dtype in measured}
     return Ceilings(
         device=device.type,
         threads=threads,
@@ -225,6 +225,18 @@ def matrix_kernels(
             yield Kernel(name, f"linear {shape}", _product(F.linear, left, right), flops, [])
             if name != "float16" and zentorch.missing(device) is None:
                 yield Kernel(name, f"zentorch linear {shape}", _product(zentorch.linear, left, right), flops, [])
+
+
+def _int8_kernels(device: torch.device, shapes: Iterable[tuple[int, int, int]]) -> Iterator[Kernel]:
+    """torch's products of int8 matrices, which sum in int32: what the best of quantized experts may reach. Of a CPU,
+    where experts are quantized."""
+    for rows, inner, outer in shapes if device.type == "cpu" else ():
+        left, right = (
+            [torch.randint(-127, 128, shape, dtype=torch.int8) for _ in range(2)]
+            for shape in ((rows, inner), (inner, outer))
+        )
+        name = f"int_mm {rows}×{inner}×{outer}"
+        yield Kernel(INT8, name, _product(torch._int_mm, left, right), 2.0 * rows * inner * outer, [])
 
 
 def _shapes(device: torch.device) -> tuple[tuple[int, int, int], ...]:

@@ -20,12 +20,12 @@ from bench_worker.kept_kernels import kept_kernels_bytes
 from bench_worker.models import MLA, Model
 from bench_worker.spec import Spec
 
-__all__ = ["DTYPE_BYTES", "Fit", "beyond_context", "fit", "fit_measurement", "longest_context", "needs"]
+__all__ = ["DTYPE_BYTES", "Fit", "beyond_context", "fit", "fit_measurement", "longest_context", "needs", "stored_bytes"]
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
-#: Weights that share a scale: a square block of fp8 (DeepSeek-V3, 2412.19437), a group of int4 along a row (GPTQ, AWQ).
-#: An int8 row has one scale.
+#: Weights that share a scale: a square block of fp8 (DeepSeek-V3, 2412.19437), a group of int4 along a row (GPTQ, AWQ),
+#: which has a zero point, too. An int8 row has one scale.
 SCALED_TOGETHER = 128
 
 #: Length that a request counts with where the trace decides it and nobody has read the trace yet. In the Azure 2023
@@ -223,7 +223,7 @@ def packed_bytes(spec: Spec) -> int:
         return 0
     model = models.load(spec.model, allow_paths=True)
     experts = model.experts + spec.parallel.redundant_experts
-    return int(PACKED_COPIES * spec.layers * experts * model.expert_parameters * DTYPE_BYTES[spec.kernels.dtype])
+    return int(PACKED_COPIES * spec.layers * experts * _expert_bytes(spec, model))
 
 
 def needs(fit: Fit) -> str:
@@ -309,17 +309,23 @@ def _formats(spec: Spec, parts: dict[str, int]) -> dict[str, str]:
 def _expert_bytes(spec: Spec, model: Model) -> int:
     """One expert with the scales of its quantization; biases stay in the experiment's dtype."""
     size, hidden, inner = DTYPE_BYTES[spec.kernels.dtype], model.hidden, model.expert_intermediate
+    biases = (model.expert_parameters - 3 * hidden * inner) * size
+    return stored_bytes(hidden, inner, size, spec.kernels.quantization) + biases
+
+
+def stored_bytes(hidden: int, inner: int, size: int, quantization: str) -> int:
+    """The three matrices of an expert with ``inner`` intermediate values, in a dtype of ``size`` bytes or quantized,
+    with the scales of that."""
     values = 3 * hidden * inner
-    biases = (model.expert_parameters - values) * size
     blocks, inner_blocks = ceil(hidden / SCALED_TOGETHER), ceil(inner / SCALED_TOGETHER)
-    match spec.kernels.quantization:
+    match quantization:
         case "fp8":
-            return values + 4 * 3 * blocks * inner_blocks + biases
+            return values + 4 * 3 * blocks * inner_blocks
         case "int8":
-            return values + 4 * (2 * inner + hidden) + biases
+            return values + 4 * (2 * inner + hidden)
         case "int4":
-            return values // 2 + size * (2 * inner * blocks + hidden * inner_blocks) + biases
-    return values * size + biases
+            return values // 2 + 2 * size * (2 * inner * blocks + hidden * inner_blocks)
+    return values * size
 
 
 def _routed(spec: Spec, model: Model, tokens: int) -> tuple[int, int]:

@@ -11,8 +11,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from bench_worker.roofline import Limits
 
-__all__ = ["Ceiling", "Ceilings", "as_text", "cache_folder", "keep", "load"]
+__all__ = ["INT8", "Ceiling", "Ceilings", "as_text", "cache_folder", "keep", "load"]
 
+#: The number format of quantized products, of int8 rows and weights.
+INT8 = "int8"
 #: A probe that finds more than this times a ceiling shows that it was measured too low.
 HIGHER = 1.05
 
@@ -51,7 +53,7 @@ class Ceilings(BaseModel):
     threads: int
     read: Ceiling
     copy_rate: Ceiling
-    #: By number format.
+    #: By number format; int8 where a CPU was measured by a version that quantizes.
     matrix: dict[str, Ceiling]
     cache_bytes: int
     measured_at: datetime
@@ -66,7 +68,14 @@ class Ceilings(BaseModel):
 
     def limits(self, dtype: str, resident_bytes: float = inf) -> Limits:
         """For work in ``dtype``."""
-        return Limits(self.bus.value * 1e9, self.matrix[dtype].value * 1e9, self.cache_bytes, resident_bytes)
+        int8 = self.matrix.get(INT8)
+        return Limits(
+            self.bus.value * 1e9,
+            self.matrix[dtype].value * 1e9,
+            self.cache_bytes,
+            resident_bytes,
+            None if int8 is None else int8.value * 1e9,
+        )
 
     def raised(self, bandwidth: float, at: datetime) -> Ceilings:
         """With a memory bus that gave ``bandwidth`` GB/s since; unchanged where that is no more than `HIGHER`."""

@@ -1,13 +1,15 @@
 """The weights and KV caches that a measurement holds: the executed layers, and what a step needs around them.
 
-Variants of the same model, number of layers, dtype and seed share one `Network`. Every expert's weights have a seed of
-their own: a rank makes those that it computes, and they are the same wherever they are made.
+Variants of the same model, number of layers, dtype and seed share one `Network`, and in it the experts of each
+quantization. Every expert's weights have a seed of their own: a rank makes those that it computes, and they are the
+same wherever they are made.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from copy import copy
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -15,10 +17,13 @@ from torch import Tensor
 
 from bench_worker.kernels.attention import Attention, build_attention, rms_norm
 from bench_worker.kernels.base import DTYPES, ExpertSource, ExpertWeights
+from bench_worker.kernels.quantized import QuantizedWeights, Rounded, quantize
 from bench_worker.layer import DenseWeights, LayerWeights
 from bench_worker.models import Model
 from bench_worker.planning import NetworkKey
 from bench_worker.weights import Weights
+
+HeldExperts = ExpertWeights | QuantizedWeights
 
 
 class Around:
@@ -107,8 +112,9 @@ class Network:
         self.dtype = DTYPES[key.dtype]
         self.device = device
         weights = Weights(self.dtype, device, key.seed)
-        self._sign = sign
-        self._ranks: dict[tuple[int, tuple[int, ...]], ExpertWeights] = {}
+        self._sign, self._whole_layers = sign, key.held == "layers"
+        self._experts: dict[tuple[int, tuple[int, ...], str], HeldExperts] = {}
+        #: Their experts are made when asked for: `experts` and `experts_of_rank` give those that are held.
         self.layers = [self._layer(weights, SeededExperts(self, key.seed, i), key.held) for i in range(key.layers)]
         self.has_attention = key.attention
         self.around: Around | None = None
@@ -126,26 +132,57 @@ class Network:
         model = self.model
         if held == "nothing":
             return LayerWeights(weights.matrix(0, model.hidden), seeded, None)
-        experts: ExpertSource = seeded.make(range(model.experts), self._sign) if held == "layers" else seeded
         shared = dense_weights(model.hidden, model.shared_intermediate, weights) if model.shared_intermediate else None
-        return LayerWeights(weights.matrix(model.experts, model.hidden), experts, shared)
+        return LayerWeights(weights.matrix(model.experts, model.hidden), seeded, shared)
 
-    def experts_of_rank(self, layer: int, logical: Sequence[int]) -> ExpertWeights:
-        """The weights of these experts of a layer, as one rank holds them; whoever holds the same shares them."""
-        key = layer, tuple(logical)
-        if key not in self._ranks:
-            self._ranks[key] = self._copied(self.layers[layer].experts, logical)
-        return self._ranks[key]
+    def experts(self, layer: int, quantization: str = "none") -> HeldExperts:
+        """All experts of a layer, held in their dtype or quantized from the first time on, whoever asks."""
+        return self._held(layer, self._all, quantization, lambda: self._made(layer, self._all, quantization))
 
-    def _copied(self, experts: ExpertSource, logical: Sequence[int]) -> ExpertWeights:
-        if isinstance(experts, SeededExperts):
-            return experts.make(logical, self._sign)
-        assert isinstance(experts, ExpertWeights)
-        first, count = logical[0], len(logical)
-        if list(logical) == list(range(first, first + count)):  # they lie together already
-            return ExpertWeights(experts.gate_up[first : first + count], experts.down[first : first + count])
-        chosen = torch.tensor(logical, device=self.device)
-        return ExpertWeights(experts.gate_up[chosen], experts.down[chosen])
+    def experts_of_rank(self, layer: int, logical: Sequence[int], quantization: str = "none") -> HeldExperts:
+        """These experts of a layer, as one rank holds them; whoever holds the same shares them."""
+        logical = tuple(logical)
+
+        def make() -> HeldExperts:
+            if not self._whole_layers:
+                return self._made(layer, logical, quantization)
+            first, count = logical[0], len(logical)
+            together = logical == tuple(range(first, first + count))
+            chosen = slice(first, first + count) if together else torch.tensor(logical, device=self.device)
+            return self.experts(layer, quantization).take(chosen)
+
+        return self._held(layer, logical, quantization, make)
+
+    def rounded(self, layer: int, quantization: str = "none") -> LayerWeights:
+        """The weights of a layer as a reference reads them: rounded where they are quantized, and otherwise made anew
+        unless they are held."""
+        source = self._source(layer)
+        experts = source if quantization == "none" else Rounded(source, quantization)
+        return replace(self.layers[layer], experts=experts)
+
+    @property
+    def _all(self) -> tuple[int, ...]:
+        return tuple(range(self.model.experts))
+
+    def _source(self, layer: int) -> ExpertSource:
+        held = self._experts.get((layer, self._all, "none"))
+        return held if isinstance(held, ExpertWeights) else self.layers[layer].experts
+
+    def _held(
+        self, layer: int, logical: tuple[int, ...], quantization: str, make: Callable[[], HeldExperts]
+    ) -> HeldExperts:
+        key = layer, logical, quantization
+        if key not in self._experts:
+            self._experts[key] = make()
+        return self._experts[key]
+
+    def _made(self, layer: int, logical: tuple[int, ...], quantization: str) -> HeldExperts:
+        if quantization == "none":
+            seeded = self.layers[layer].experts
+            assert isinstance(seeded, SeededExperts)
+            return seeded.make(logical, self._sign)
+        shape = self.model.hidden, self.model.expert_intermediate
+        return quantize(self._source(layer), logical, shape, self.dtype, quantization, self._sign)
 
     def make_room(self, slots: int, length: int) -> None:
         """KV caches for ``slots`` requests of up to ``length`` tokens, replacing those of the condition before."""

@@ -197,20 +197,30 @@ class Needed(NamedTuple):
 
 
 def memory_needed(conditions: list[Condition], available: int | None, *, on_gpu: bool = False) -> Needed:
-    """All networks side by side, each at the condition where it needs most, as `Condition.fit` says of each."""
+    """All networks side by side, each at the condition where it needs most, as `Condition.fit` says of each, with the
+    experts of every quantization."""
     most: dict[NetworkKey, capacity.Fit] = {}
+    experts: dict[tuple[NetworkKey, str], int] = {}
     for condition in conditions:
         for run in condition.planned:
             fit = condition.fit(run.spec, available, on_gpu=on_gpu)
             key = network_key(run.spec)
             if key not in most or fit.total_bytes > most[key].total_bytes:
                 most[key] = fit
+            own = key, run.spec.kernels.quantization
+            experts[own] = max(experts.get(own, 0), _expert_bytes(fit))
     processes = [fit.parts["process"] for fit in most.values()]
-    total = sum(fit.total_bytes for fit in most.values()) - sum(processes) + max(processes)
+    total = sum(fit.total_bytes - _expert_bytes(fit) for fit in most.values()) + sum(experts.values())
+    total += max(processes) - sum(processes)
     largest = max(most.values(), key=lambda fit: fit.total_bytes)
     return Needed(
         " and ".join(dict.fromkeys(key.model for key in most)), largest.model_copy(update={"total_bytes": total})
     )
+
+
+def _expert_bytes(fit: capacity.Fit) -> int:
+    """The routed experts, and what a backend packs of them."""
+    return fit.parts["experts"] + fit.parts.get("packed", 0)
 
 
 def refuse_what_does_not_fit(conditions: list[Condition], available: int, *, on_gpu: bool = False) -> None:

@@ -285,8 +285,10 @@ class Check(Part):
     rel_error: float | None
     tolerance: float
     tokens: int
+    #: What rounding the weights alone changes; null where they are not quantized.
+    quantization_error: float | None = None
 
-    @field_validator("rel_error")
+    @field_validator("rel_error", "quantization_error")
     @classmethod
     def _null_unless_finite(cls, error: float | None) -> float | None:
         return error if error is not None and isfinite(error) else None

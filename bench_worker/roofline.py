@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from bench_worker.capacity import DTYPE_BYTES
+from bench_worker.capacity import DTYPE_BYTES, stored_bytes
 from bench_worker.models import GQA, Model
 from bench_worker.spec import Spec
 from bench_worker.workload.schedule import Batch
@@ -36,14 +36,21 @@ CACHE_TIMES = 4
 @dataclass(frozen=True)
 class Work:
     """FLOPs and bytes of a stage. ``weight_bytes`` are read once a step; ``row_bytes`` are activations, indices and KV
-    cache, each counted where it is read and where it is written."""
+    cache, each counted where it is read and where it is written. ``int8_flops``: those of ``flops`` that int8 weights
+    allow to do in int8."""
 
     flops: float = 0.0
     weight_bytes: float = 0.0
     row_bytes: float = 0.0
+    int8_flops: float = 0.0
 
     def __add__(self, other: Work) -> Work:
-        return Work(self.flops + other.flops, self.weight_bytes + other.weight_bytes, self.row_bytes + other.row_bytes)
+        return Work(
+            self.flops + other.flops,
+            self.weight_bytes + other.weight_bytes,
+            self.row_bytes + other.row_bytes,
+            self.int8_flops + other.int8_flops,
+        )
 
 
 @dataclass(frozen=True)
@@ -51,13 +58,14 @@ class Limits:
     """What the device can do at best: measured ceilings, and the size of its last-level cache.
 
     ``resident_bytes``: all weights that a step touches. Where they are so few that they may stay in the cache from step
-    to step, none is counted.
+    to step, none is counted. ``int8_per_s``: the rate in int8; as in the run's own format where not given.
     """
 
     bytes_per_s: float
     flops_per_s: float
     cache_bytes: int = 0
     resident_bytes: float = inf
+    int8_per_s: float | None = None
 
     def moved_bytes(self, work: Work) -> float:
         """Bytes of ``work`` that have to cross the memory bus."""
@@ -69,7 +77,8 @@ class Limits:
         return self.moved_bytes(work) / self.bytes_per_s * 1e6
 
     def compute_us(self, work: Work) -> float:
-        return work.flops / self.flops_per_s * 1e6
+        in_int8 = work.int8_flops / (self.int8_per_s or self.flops_per_s)
+        return ((work.flops - work.int8_flops) / self.flops_per_s + in_int8) * 1e6
 
 
 def floor_us(work: Work, limits: Limits) -> float:
@@ -85,18 +94,31 @@ def bound(by_memory_us: float, by_compute_us: float, time_us: float) -> Bound:
     return "memory" if by_memory_us >= by_compute_us else "compute"
 
 
-def expert_work(hidden: int, intermediate: int, size: int, rows: Sequence[int] | np.ndarray) -> Work:
-    """2·N·3·H·I FLOPs, A·3·H·I·b of weights and N·(2H + 3I)·b of rows; ``rows`` [E] belong to each expert."""
+def expert_work(
+    hidden: int, intermediate: int, size: int, rows: Sequence[int] | np.ndarray, quantization: str = "none"
+) -> Work:
+    """2·N·3·H·I FLOPs, A·3·H·I·b of weights, or as they are stored with ``quantization``, and N·(2H + 3I)·b of rows;
+    ``rows`` [E] belong to each expert."""
     total, active = int(np.sum(rows)), int(np.count_nonzero(rows))
-    matrix = 3 * hidden * intermediate
-    return Work(2 * total * matrix, active * matrix * size, total * (2 * hidden + 3 * intermediate) * size)
+    flops = 2 * total * 3 * hidden * intermediate
+    return Work(
+        flops,
+        active * stored_bytes(hidden, intermediate, size, quantization),
+        total * (2 * hidden + 3 * intermediate) * size,
+        int8_flops=flops if quantization == "int8" else 0,
+    )
 
 
 def layer_work(
-    model: Model, size: int, tokens: int, rows: Sequence[int] | np.ndarray, mixing: bool = False
+    model: Model,
+    size: int,
+    tokens: int,
+    rows: Sequence[int] | np.ndarray,
+    mixing: bool = False,
+    quantization: str = "none",
 ) -> dict[str, Work]:
     """Each stage of one MoE layer. ``mixing``: rows are mixtures of all tokens (soft routing), so that ``permute`` and
-    ``combine`` are matrix products."""
+    ``combine`` are matrix products. ``quantization``: that of the routed experts."""
     hidden, total = model.hidden, int(np.sum(rows))
     moved = (tokens + total) * hidden * size
     mixed = 2.0 * tokens * total * hidden if mixing else 0.0
@@ -106,7 +128,7 @@ def layer_work(
         "permute": Work(mixed, row_bytes=moved),
         "combine": Work(mixed, row_bytes=moved),
     }
-    routed = expert_work(hidden, model.expert_intermediate, size, rows)
+    routed = expert_work(hidden, model.expert_intermediate, size, rows, quantization)
     if not model.shared_intermediate:
         return work | {"experts": routed}
     return work | {
@@ -118,9 +140,10 @@ def layer_work(
 def step_work(spec: Spec, model: Model, batch: Batch, rows: Iterable[Sequence[int]]) -> dict[str, Work]:
     """Each stage of a step, summed over the executed layers; ``rows`` [layers, E] as in `expert_work`."""
     size, tokens = DTYPE_BYTES[spec.kernels.dtype], batch.tokens
+    mixing, quantization = spec.routing.strategy == "soft", spec.kernels.quantization
     work: dict[str, Work] = {}
     for own in rows:
-        for stage, part in layer_work(model, size, tokens, own, mixing=spec.routing.strategy == "soft").items():
+        for stage, part in layer_work(model, size, tokens, own, mixing, quantization).items():
             work[stage] = work.get(stage, Work()) + part
     return work | around_work(spec, model, batch) if spec.kernels.attention else work
 
@@ -137,8 +160,7 @@ def around_work(spec: Spec, model: Model, batch: Batch, tp: int = 1) -> dict[str
     kinds = model.attention_layers
     for kind in kinds:
         stage = "attention" if len(kinds) == 1 else f"attention.{kind}"
-        one = _attention(model, kind, size, batch, tp)
-        work[stage] = Work(*(spec.layers * value for value in (one.flops, one.weight_bytes, one.row_bytes)))
+        work[stage] = sum([_attention(model, kind, size, batch, tp)] * spec.layers, Work())
     work["other.embedding"] = Work(row_bytes=(1 + 1 / tp) * tokens * model.hidden * size)
     if model.dense_layers:
         work["other.dense_ffn"] = expert_work(model.hidden, ceil(model.dense_intermediate / tp), size, [tokens])

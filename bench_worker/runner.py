@@ -54,12 +54,14 @@ def run_experiment(
     bench = Bench(device, available, report, stop, allow_paths, experiment.measure, recordings, crew)
     machine = environment.machine(bench.threads, crew.processors)
     fingerprint = environment.device_fingerprint(machine)
-    for threads in sorted({run.spec.kernels.threads or bench.threads for run in conditions[0].planned}):
+    planned = conditions[0].planned
+    needed = {ceilings.INT8} & {run.spec.kernels.quantization for run in planned}
+    for threads in sorted({run.spec.kernels.threads or bench.threads for run in planned}):
         kept = ceilings.load(fingerprint, threads)
         if isinstance(crew, World):  # measuring them would need the machine to itself
             bench.ceilings |= {} if kept is None else {threads: kept}
             continue
-        if kept is None or kept.warnings:  # what a busy machine lowered is measured again
+        if kept is None or kept.warnings or not needed <= kept.matrix.keys():  # a busy machine's are measured again
             report.progress("calibrate", 0, 1)
             kept = calibrate_apart(threads)
         bench.ceilings[threads] = kept

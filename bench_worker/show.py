@@ -38,6 +38,8 @@ def _run(run: Run, verdict: Verdict | None) -> Iterator[str]:
     error = "not a number" if run.check.rel_error is None else f"{run.check.rel_error:.1e}"
     yield ""
     yield f"{run.variant} at {run.condition}: {run.status}, error {error} (at most {run.check.tolerance:.0e})"
+    if run.check.quantization_error is not None:
+        yield f"  rounding the weights changes outputs by {run.check.quantization_error:.1%} (random weights)"
     if run.summary is not None:
         step = run.summary.step_us
         origin = run.origins.get("step_us", "origin unknown")

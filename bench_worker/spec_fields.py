@@ -117,7 +117,9 @@ class Kernels(Strict):
         "call. With auto, the least that a backend must fuse.",
     )
     dtype: Dtype = Field("bfloat16", description="Number format of weights and activations.")
-    quantization: Literal["none", "fp8", "int8", "int4"] = Field("none", description="Format of the expert weights.")
+    quantization: Literal["none", "fp8", "int8", "int4"] = Field(
+        "none", description="Narrower format of the routed experts' weights."
+    )
     threads: Annotated[int, Field(ge=1, le=1024)] | None = Field(
         None, description="CPU threads; empty takes every core this process may use."
     )

@@ -5,14 +5,14 @@ Shapes: ``T`` tokens of the step, ``H`` hidden, ``E`` experts.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import numpy as np
 import torch
 
-from bench_worker import capacity, environment, reference, strategies
+from bench_worker import capacity, environment, strategies
 from bench_worker.capacity import CHECK_TOKENS
+from bench_worker.checking import COMPARED_TOKENS, Given, check, errors
 from bench_worker.errors import Unavailable
 from bench_worker.interleave import Layer, LayerInput
 from bench_worker.kernels import registry, rules
@@ -21,11 +21,10 @@ from bench_worker.kernels.base import Experts, ExpertWeights
 from bench_worker.kernels.deepspeed_layer import DeepSpeedLayer
 from bench_worker.kernels.permute import RowBuffer
 from bench_worker.layer import LayerWeights, MoELayer, dense
-from bench_worker.network import Network
+from bench_worker.network import HeldExperts, Network
 from bench_worker.outcome import Outcome
 from bench_worker.result import Check
 from bench_worker.routing import Assignments, SoftSlots
-from bench_worker.routing.reference import Wrong, expected
 from bench_worker.spec import Spec
 from bench_worker.stages import Clock, StageClock
 from bench_worker.step_input import StepInput, StepSource
@@ -34,11 +33,6 @@ from bench_worker.tally import tally
 from bench_worker.variant_base import VariantBase
 from bench_worker.weights import Weights
 from bench_worker.workload.recordings import Recording
-
-#: Largest error against the float64 reference that a variant may show, by dtype.
-TOLERANCES = {"float32": 1e-5, "bfloat16": 1e-2, "float16": 2e-3}
-#: Tokens of the checked batch that are compared.
-COMPARED_TOKENS = 8
 
 
 class Variant(VariantBase):
@@ -53,16 +47,18 @@ class Variant(VariantBase):
         self.fusions: dict[str, str] = {spec.kernels.experts: spec.kernels.fusion}
         if spec.kernels.experts == "auto":
             self.fusions, self.refused = _candidates(spec, network)
-        self.layers: list[Layer] = [self._layer(weights) for weights in network.layers]
+        self.layers: list[Layer] = [self._layer(place) for place in range(len(network.layers))]
 
-    def _layer(self, weights: LayerWeights) -> Layer:
-        assert isinstance(weights.experts, ExpertWeights)
+    def _layer(self, place: int) -> Layer:
+        weights = self.network.layers[place]
+        experts = self.network.experts(place, self.spec.kernels.quantization)
         if self.spec.kernels.experts != "deepspeed_layer":
-            return self._moe_layer(weights, self._experts(weights.experts))
+            return self._moe_layer(weights, self._experts(experts))
+        assert isinstance(experts, ExpertWeights), "the rules refuse quantized ones"
         shared = weights.shared
         return DeepSpeedLayer(
             weights.gate,
-            weights.experts,
+            experts,
             None if shared is None else lambda hidden: dense(hidden, shared),
             self.network.model.expert_activation,
             self.spec.kernels.fusion,
@@ -72,7 +68,7 @@ class Variant(VariantBase):
     def _moe_layer(self, weights: LayerWeights, experts: Experts) -> MoELayer:
         return MoELayer(weights, self.router, experts, self.buffer, self.network.model.weight_on_input)
 
-    def _experts(self, weights: ExpertWeights) -> Experts:
+    def _experts(self, weights: HeldExperts) -> Experts:
         built = {
             name: registry.build(name, fusion, weights, self.spec, self.network.model)
             for name, fusion in self.fusions.items()
@@ -107,20 +103,15 @@ class Variant(VariantBase):
         token_ids = torch.arange(CHECK_TOKENS, device=network.device) % model.vocab
         compared = list(range(0, CHECK_TOKENS, CHECK_TOKENS // COMPARED_TOKENS))
         self.reserve(CHECK_TOKENS)
-        errors = []
+        found = []
         for layer in self.alternatives().values():
             self.buffer.poison()
             actual, routed = layer.forward(hidden, scores, StageClock(network.device), token_ids)
-            try:
-                choices = expected(self.router, scores, token_ids, routed)
-            except Wrong:
-                errors.append(math.inf)
-                continue
-            correct = reference.layer(
-                hidden, network.layers[0], choices, model.expert_activation, model.weight_on_input, tokens=compared
-            )
-            errors.append(reference.relative_error(actual[compared], correct))
-        return Check(rel_error=max(errors), tolerance=TOLERANCES[self.spec.kernels.dtype], tokens=COMPARED_TOKENS)
+            given = Given(hidden, scores, token_ids)
+            found.append(errors(network, self.spec, self.router, given, actual, routed, compared))
+        first = self.layers[0]
+        formats = [one.rows_format for one in first.experts.each()] if isinstance(first, MoELayer) else []
+        return check(found, self.spec, formats, COMPARED_TOKENS)
 
     def chosen(self, tokens: int) -> str | None:
         """The backend that ``auto`` runs steps of ``tokens`` on; None where the experts name one."""

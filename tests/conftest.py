@@ -97,7 +97,7 @@ def kept_ceilings(tmp_path_factory: pytest.TempPathFactory) -> Path:
             threads=threads,
             read=ceiling(50.0, "GB/s"),
             copy_rate=ceiling(50.0, "GB/s"),
-            matrix={dtype: ceiling(1000.0, "GFLOP/s") for dtype in ("float32", "bfloat16", "float16")},
+            matrix={dtype: ceiling(1000.0, "GFLOP/s") for dtype in ("float32", "bfloat16", "float16", "int8")},
             cache_bytes=2**25,
             measured_at=datetime(2026, 1, 1, tzinfo=UTC),
             seconds=1.0,

@@ -36,6 +36,10 @@ class ExpertWeights:
     def of(self, expert: int) -> tuple[Tensor, Tensor, Tensor]:
         return self.gate[expert], self.up[expert], self.down[expert]
 
+    def take(self, chosen: slice | Tensor) -> ExpertWeights:
+        """Of some of the experts: views where they lie together, copies else."""
+        return ExpertWeights(self.gate_up[chosen], self.down[chosen])
+
     @property
     def gate(self) -> Tensor:
         return self.gate_up[:, : self.gate_up.shape[1] // 2]
@@ -62,9 +66,8 @@ class ExpertBackend(ABC):
 
     #: It never waits for the device, so a CUDA graph can capture it.
     graphable = False
-
-    @abstractmethod
-    def __init__(self, weights: ExpertWeights, activation: str, fusion: str) -> None: ...
+    #: The narrower format that it rounds each row to before a product; None where it takes rows as they are.
+    rows_format: str | None = None
 
     @staticmethod
     @abstractmethod

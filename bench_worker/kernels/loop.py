@@ -8,6 +8,7 @@ from torch import Tensor
 
 from bench_worker.kernels import rules
 from bench_worker.kernels.base import ExpertBackend, ExpertWeights, activate
+from bench_worker.kernels.quantized import QuantizedWeights
 from bench_worker.spec import Spec
 
 
@@ -29,13 +30,26 @@ class Loop(ExpertBackend):
         for expert, count in enumerate(counts.tolist()):
             if count:
                 own = rows[start : start + count]
-                torch.mm(self._hidden(own, self.gate_up[expert]), self.down[expert].T, out=own)
+                self._run(own, expert)
                 start += count
         return rows
 
-    def _hidden(self, rows: Tensor, gate_up: Tensor) -> Tensor:
+    def _run(self, rows: Tensor, expert: int) -> None:
+        """Write what ``expert`` makes of ``rows`` over them."""
         if self.fused:
-            gate, up = F.linear(rows, gate_up).chunk(2, dim=-1)
+            gate, up = F.linear(rows, self.gate_up[expert]).chunk(2, dim=-1)
         else:
-            gate, up = (F.linear(rows, weight) for weight in gate_up.chunk(2))
-        return activate(gate, up, self.activation)
+            gate, up = (F.linear(rows, weight) for weight in self.gate_up[expert].chunk(2))
+        torch.mm(activate(gate, up, self.activation), self.down[expert].T, out=rows)
+
+
+class QuantizedLoop(Loop):
+    """The same by torch's products of rows with quantized weights: values are widened on their way through the
+    kernel, so rows keep their format."""
+
+    def __init__(self, weights: QuantizedWeights, activation: str) -> None:
+        self.weights, self.activation = weights, activation
+
+    def _run(self, rows: Tensor, expert: int) -> None:
+        gate, up = self.weights.gate_up.product(rows, expert).chunk(2, dim=-1)
+        rows.copy_(self.weights.down.product(activate(gate, up, self.activation), expert))

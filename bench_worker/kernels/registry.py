@@ -7,12 +7,13 @@ from collections.abc import Callable
 import torch
 
 from bench_worker import strategies
+from bench_worker.kernels import rules
 from bench_worker.kernels.base import ExpertBackend, ExpertWeights, lacking
 from bench_worker.kernels.deepspeed_grouped import DeepSpeedGrouped
 from bench_worker.kernels.deepspeed_layer import DeepSpeedLayer
-from bench_worker.kernels.loop import Loop
+from bench_worker.kernels.loop import Loop, QuantizedLoop
 from bench_worker.kernels.padded import Padded
-from bench_worker.kernels.rules import FUSIONS, with_kernels
+from bench_worker.kernels.quantized import QuantizedWeights
 from bench_worker.kernels.zentorch import ZenTorch
 from bench_worker.models import Model
 from bench_worker.spec import Spec
@@ -34,6 +35,8 @@ PLAIN = "qwen3-30b-a3b"
 def refusal(spec: Spec, device: torch.device) -> str | None:
     """Why ``spec``'s experts can't run on ``device``, in one sentence; None where they can."""
     name = spec.kernels.experts
+    if (quantization := spec.kernels.quantization) != "none" and device.type != "cpu":
+        return f"kernels.quantization: {quantization!r} is computed on CPUs only; this device is {device.type}"
     if reason := lacking(spec.kernels.dtype, device):
         return reason
     if name == "deepspeed_layer":
@@ -41,7 +44,7 @@ def refusal(spec: Spec, device: torch.device) -> str | None:
     if name != "auto":
         return EXPERT_BACKENDS[name].supports(spec, device)
     found, refused = candidates(spec, device)
-    return None if found else "kernels.experts: 'auto' finds nothing that can run: " + "; ".join(refused.values())
+    return None if found else rules.nothing_runs(refused)
 
 
 def report(device: torch.device) -> dict[str, dict[str, str | None]]:
@@ -49,10 +52,11 @@ def report(device: torch.device) -> dict[str, dict[str, str | None]]:
     else why not. Asked of `PLAIN`, so that a reason lies with the machine or with the two."""
     dtype = "bfloat16" if lacking("bfloat16", device) is None else "float32"
     plain = Spec.model_validate({"model": PLAIN, "kernels": {"dtype": dtype}})
-    return {
-        name: {fusion: refusal(with_kernels(plain, experts=name, fusion=fusion), device) for fusion in FUSIONS}
-        for name in ("auto", *NAMES)
-    }
+
+    def reason(name: str, fusion: str) -> str | None:
+        return refusal(rules.with_kernels(plain, experts=name, fusion=fusion), device)
+
+    return {name: {fusion: reason(name, fusion) for fusion in rules.FUSIONS} for name in ("auto", *NAMES)}
 
 
 def candidates(spec: Spec, device: torch.device) -> tuple[dict[str, str], dict[str, str]]:
@@ -62,8 +66,8 @@ def candidates(spec: Spec, device: torch.device) -> tuple[dict[str, str], dict[s
     """
     found, refused = {}, {}
     for name, backend in EXPERT_BACKENDS.items():
-        for fusion in reversed(FUSIONS[FUSIONS.index(spec.kernels.fusion) :]):
-            reason = backend.supports(with_kernels(spec, experts=name, fusion=fusion), device)
+        for fusion in reversed(rules.FUSIONS[rules.FUSIONS.index(spec.kernels.fusion) :]):
+            reason = backend.supports(rules.with_kernels(spec, experts=name, fusion=fusion), device)
             if reason is None:
                 found[name] = fusion
                 break
@@ -72,11 +76,17 @@ def candidates(spec: Spec, device: torch.device) -> tuple[dict[str, str], dict[s
     return found, refused
 
 
-def build(name: str, fusion: str, weights: ExpertWeights, spec: Spec, model: Model) -> ExpertBackend:
+def build(name: str, fusion: str, weights: ExpertWeights | QuantizedWeights, spec: Spec, model: Model) -> ExpertBackend:
     """The backend called ``name`` over ``weights``."""
+    activation = model.expert_activation
+    if name == "zentorch":
+        return ZenTorch(weights, activation, fusion)
+    if isinstance(weights, QuantizedWeights):
+        assert name == "loop", f"the rules refuse {name}"
+        return QuantizedLoop(weights, activation)
     if name == "padded":
-        return Padded(weights, model.expert_activation, fusion, capacity=_capacity(spec, model))
-    return EXPERT_BACKENDS[name](weights, model.expert_activation, fusion)
+        return Padded(weights, activation, fusion, capacity=_capacity(spec, model))
+    return {"deepspeed": DeepSpeedGrouped, "loop": Loop}[name](weights, activation, fusion)
 
 
 def _capacity(spec: Spec, model: Model) -> Callable[[int], int] | None:

@@ -5,9 +5,10 @@ The web says it beside the form's fields, `ExpertBackend.supports` before a run.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from bench_worker import models
+from bench_worker.capacity import SCALED_TOGETHER
 from bench_worker.spec import Spec
 
 #: Values of ``kernels.fusion``, from the least fused to the most.
@@ -26,13 +27,52 @@ def refusal(backend: str, spec: Spec) -> str | None:
 
 
 def _gemms(backend: str, spec: Spec) -> str | None:
-    """Two or three products an expert, the activation between them."""
+    """Two or three products an expert, the activation between them, of weights as they are."""
+    if spec.kernels.quantization != "none":
+        return _not_quantized(backend, spec, "loop, zentorch or auto")
+    return _no_single_call(backend, spec)
+
+
+def _loop(backend: str, spec: Spec) -> str | None:
+    quantization = spec.kernels.quantization
+    if quantization == "none":
+        return _no_single_call(backend, spec)
+    if spec.kernels.fusion != "gate_up":
+        return (
+            f"kernels.fusion: {spec.kernels.fusion!r} is not something 'loop' can do with {quantization}; use gate_up"
+        )
+    model = models.load(spec.model, allow_paths=True)
+    for name, size in {"hidden": model.hidden, "expert intermediate": model.expert_intermediate}.items():
+        if quantization == "int4" and size % SCALED_TOGETHER:
+            return (
+                f"kernels.quantization: 'int4' has a scale for each {SCALED_TOGETHER} weights of a row; the {name} "
+                f"size of {model.name} is {size:,}, no multiple of it"
+            )
+    return _quantized_dtype(spec)
+
+
+def _no_single_call(backend: str, spec: Spec) -> str | None:
     if spec.kernels.fusion == "whole":
         return f"kernels.fusion: 'whole' is not something {backend!r} can do; use none or gate_up"
     return None
 
 
+def _not_quantized(backend: str, spec: Spec, others: str) -> str:
+    return f"kernels.quantization: {spec.kernels.quantization!r} is not something {backend!r} can compute; use {others}"
+
+
+def _quantized_dtype(spec: Spec) -> str | None:
+    kernels = spec.kernels
+    if kernels.quantization == "none" or kernels.dtype == "bfloat16":
+        return None
+    return f"kernels.quantization: {kernels.quantization!r} goes with bfloat16 rows; kernels.dtype is {kernels.dtype}"
+
+
 def _zentorch(backend: str, spec: Spec) -> str | None:
+    if spec.kernels.quantization not in ("none", "int8"):
+        return _not_quantized(backend, spec, "loop or auto")
+    if reason := _quantized_dtype(spec):
+        return reason
     if spec.kernels.dtype == "float16":
         return "kernels.experts: 'zentorch' computes in bfloat16 or float32; kernels.dtype is float16"
     model = models.load(spec.model, allow_paths=True)
@@ -47,6 +87,8 @@ def _zentorch(backend: str, spec: Spec) -> str | None:
 def _deepspeed_layer(backend: str, spec: Spec) -> str | None:
     """DeepSpeed's `MoE`: a gate by softmax that renormalises for k > 1 and keeps the weight as it is for k = 1."""
     name = "kernels.experts: 'deepspeed_layer'"
+    if spec.kernels.quantization != "none":
+        return _not_quantized(backend, spec, "loop, zentorch or auto")
     if spec.routing.strategy != "token_choice":
         return f"{name} routes by token_choice only; routing.strategy is {spec.routing.strategy}"
     if spec.routing.capacity_factor is not None:
@@ -63,10 +105,28 @@ def _deepspeed_layer(backend: str, spec: Spec) -> str | None:
     return None
 
 
-RULES: dict[str, Callable[[str, Spec], str | None]] = {
+def _auto(backend: str, spec: Spec) -> str | None:
+    """It takes each candidate with as much fusion as that can, from what is asked for upwards."""
+    refused = {}
+    for name in CANDIDATES:
+        ways = FUSIONS[FUSIONS.index(spec.kernels.fusion) :]
+        reasons = [refusal(name, with_kernels(spec, experts=name, fusion=way)) for way in ways]
+        if None in reasons:
+            return None
+        refused[name] = reasons[0] or ""
+    return nothing_runs(refused)
+
+
+def nothing_runs(refused: Mapping[str, str]) -> str:
+    """The sentence where ``auto`` finds every candidate ``refused``."""
+    return "kernels.experts: 'auto' finds nothing that can run: " + "; ".join(refused.values())
+
+
+#: What ``auto`` chooses from.
+CANDIDATES: dict[str, Callable[[str, Spec], str | None]] = {
     "deepspeed": _gemms,
     "zentorch": _zentorch,
     "padded": _gemms,
-    "loop": _gemms,
-    "deepspeed_layer": _deepspeed_layer,
+    "loop": _loop,
 }
+RULES = CANDIDATES | {"deepspeed_layer": _deepspeed_layer, "auto": _auto}

@@ -2,7 +2,7 @@
 
 It packs each weight at its first use and finds the packed copy again **by the weight's address**. Another weight at
 the same address silently gives wrong results, and clearing its caches does not help. So every weight that is given to
-it stays alive, unchanged, until the process ends.
+it stays alive, unchanged, until the process ends; the scales of quantized ones, too.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import os
 import warnings
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from bench_worker.kernels import rules
 from bench_worker.kernels.base import ExpertBackend, ExpertWeights, activate
+from bench_worker.kernels.quantized import Int8, Matrices, QuantizedWeights
 from bench_worker.spec import Spec
 
 #: Row counts of an expert on both sides of the border between zentorch's two kernels (it lies above 32 rows).
@@ -50,19 +51,20 @@ def linear(rows: Tensor, weight: Tensor) -> Tensor:
 
 class ZenTorch(ExpertBackend):
     """``fusion`` ``whole`` runs everything in one call, ``gate_up`` two group GEMMs and ``none`` three, with the
-    activation between them in torch."""
+    activation between them in torch. Int8 weights are multiplied with rows that each call rounds to int8 as well, each
+    with a scale of its own: all arithmetic is in int8."""
 
-    def __init__(self, weights: ExpertWeights, activation: str, fusion: str) -> None:
+    def __init__(self, weights: ExpertWeights | QuantizedWeights, activation: str, fusion: str) -> None:
         self._group_gemm = _operators().zentorch_group_matmul.out
-        _keep(weights.gate_up)
-        _keep(weights.down)
-        self.num_experts, self.hidden, self.intermediate = weights.down.shape
-        self.dtype = weights.down.dtype
+        self.gate_up, self.down = _Matrices.of(weights.gate_up), _Matrices.of(weights.down)
+        self.gate, self.up = self.gate_up.halves()
+        self.num_experts, self.hidden = len(self.down.values), len(self.down.values[0])
+        if isinstance(weights, QuantizedWeights):
+            self.rows_format, self.dtype = "int8", self.down.scales[0].dtype
+        else:
+            self.dtype = weights.down.dtype
         self.activation = activation
         self.fusion = fusion
-        # One tensor an expert, made once: the kernel takes lists.
-        self.gate_up, self.down = weights.gate_up.unbind(), weights.down.unbind()
-        self.gate, self.up = weights.gate.unbind(), weights.up.unbind()
 
     @staticmethod
     def supports(spec: Spec, device: torch.device) -> str | None:
@@ -82,33 +84,66 @@ class ZenTorch(ExpertBackend):
         parts = rows.split(sizes)
         if self.fusion == "whole":
             # without outputs it writes the last product over the rows
-            self._gemm([], parts, _of(self.gate_up, experts), _of(self.down, experts), "silu")
+            self._gemm([], parts, self.gate_up, self.down, experts, "silu")
             return rows
         if self.fusion == "gate_up":
             gate, up = self._product(rows, sizes, self.gate_up, experts).chunk(2, dim=-1)
         else:
             gate, up = (self._product(rows, sizes, weight, experts) for weight in (self.gate, self.up))
         hidden = activate(gate, up, self.activation)
-        self._gemm(parts, hidden.split(sizes), _of(self.down, experts), [], "none")
+        self._gemm(parts, hidden.split(sizes), self.down, None, experts, "none")
         return rows
 
-    def _product(self, rows: Tensor, sizes: list[int], weights: tuple[Tensor, ...], experts: list[int]) -> Tensor:
-        out = rows.new_empty(rows.shape[0], weights[0].shape[0])
-        self._gemm(out.split(sizes), rows.split(sizes), _of(weights, experts), [], "none")
+    def _product(self, rows: Tensor, sizes: list[int], weights: _Matrices, experts: list[int]) -> Tensor:
+        out = rows.new_empty(rows.shape[0], weights.values[0].shape[0])
+        self._gemm(out.split(sizes), rows.split(sizes), weights, None, experts, "none")
         return out
 
     def _gemm(
         self,
         outputs: Sequence[Tensor],
         inputs: Sequence[Tensor],
-        weights: list[Tensor],
-        down: list[Tensor],
+        weights: _Matrices,
+        down: _Matrices | None,
+        experts: list[int],
         activation: str,
     ) -> None:
         no_bias = [None] * len(inputs)
         self._group_gemm(
-            outputs, inputs, weights, down, None, None, None, activation, no_bias, no_bias if down else [], [], [], []
+            outputs,
+            inputs,
+            _of(weights.values, experts),
+            [] if down is None else _of(down.values, experts),
+            None,
+            None,
+            None,
+            activation,
+            no_bias,
+            [] if down is None else no_bias,
+            _of(weights.scales, experts),
+            [] if down is None else _of(down.scales, experts),
+            [],
         )
+
+
+class _Matrices(NamedTuple):
+    """One tensor an expert, made once, since the kernel takes lists. ``scales`` [O] where they are quantized."""
+
+    values: tuple[Tensor, ...]
+    scales: tuple[Tensor, ...] = ()
+
+    @classmethod
+    def of(cls, matrices: Tensor | Matrices) -> _Matrices:
+        assert isinstance(matrices, Tensor | Int8), "refused by the rules"
+        stored = (matrices,) if isinstance(matrices, Tensor) else (matrices.values, matrices.scales)
+        for tensor in stored:
+            _keep(tensor)
+        return cls(*(tensor.unbind() for tensor in stored))
+
+    def halves(self) -> tuple[_Matrices, _Matrices]:
+        """The upper and the lower half of each."""
+        first, second = (tuple(tuple(one.chunk(2)[half] for one in tensors) for tensors in self) for half in (0, 1))
+        return _Matrices(*first), _Matrices(*second)
 
 
 def _parts(counts: Tensor, total: int) -> tuple[list[int], list[int]]:
@@ -127,8 +162,8 @@ def _parts(counts: Tensor, total: int) -> tuple[list[int], list[int]]:
     return active.tolist(), own.tolist()
 
 
-def _of(weights: tuple[Tensor, ...], experts: list[int]) -> list[Tensor]:
-    return [weights[expert] for expert in experts]
+def _of(tensors: tuple[Tensor, ...], experts: list[int]) -> list[Tensor]:
+    return [tensors[expert] for expert in experts] if tensors else []
 
 
 def _keep(weight: Tensor) -> None:

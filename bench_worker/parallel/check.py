@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from bench_worker import reference
+from bench_worker import checking
 from bench_worker.capacity import CHECK_TOKENS
+from bench_worker.checking import COMPARED_TOKENS, Errors, Given
 from bench_worker.result import Check
 from bench_worker.routing import Assignments, SoftSlots
-from bench_worker.routing.reference import Wrong, expected
 from bench_worker.stages import NoClock
 from bench_worker.step_input import StepInput
 from bench_worker.step_layout import one_token_each
-from bench_worker.variant import COMPARED_TOKENS, TOLERANCES
 from bench_worker.weights import Weights
 
 if TYPE_CHECKING:
@@ -40,25 +38,17 @@ def check(variant: ParallelVariant) -> Check:
     done = variant.forward(0, given, clocks)
     each = max(1, COMPARED_TOKENS // variant.layout.num_ranks)
     parts = zip(given, done.outputs, done.routed, strict=True)
-    errors = variant.exchange.gather([_error(variant, own, output, routed, each) for own, output, routed in parts])
-    return Check(
-        rel_error=max(errors), tolerance=TOLERANCES[variant.spec.kernels.dtype], tokens=each * variant.layout.num_ranks
-    )
+    found = variant.exchange.gather([_errors(variant, own, output, routed, each) for own, output, routed in parts])
+    formats = [part.experts.rows_format for part in variant.layers[0]]
+    return checking.check(found, variant.spec, formats, each * variant.layout.num_ranks)
 
 
-def _error(
+def _errors(
     variant: ParallelVariant, given: RankInput, output: Tensor, routed: Assignments | SoftSlots, tokens: int
-) -> float:
-    """The worst relative error of the first ``tokens`` of one rank."""
+) -> Errors:
+    """The worst relative errors of the first ``tokens`` of one rank."""
     compared = list(range(min(tokens, len(given.hidden))))
     if not compared:
-        return 0.0
-    try:
-        choices = expected(variant.router, given.scores[0], given.token_ids, routed)
-    except Wrong:
-        return math.inf
-    model = variant.network.model
-    correct = reference.layer(
-        given.hidden, variant.network.layers[0], choices, model.expert_activation, model.weight_on_input, compared
-    )
-    return reference.relative_error(output[compared], correct)
+        return Errors(0.0)
+    own = Given(given.hidden, given.scores[0], given.token_ids)
+    return checking.errors(variant.network, variant.spec, variant.router, own, output, routed, compared)

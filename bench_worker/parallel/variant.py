@@ -126,7 +126,7 @@ class ParallelVariant(VariantBase):
 
     def _backend(self, layer: int, logical: list[int]) -> ExpertBackend:
         kernels = self.spec.kernels
-        weights = self.network.experts_of_rank(layer, logical)
+        weights = self.network.experts_of_rank(layer, logical, kernels.quantization)
         # A capacity limits what one rank's tokens send to an expert, not what it gets from all of them.
         routing = self.spec.routing.model_copy(update={"capacity_factor": None})
         spec = self.spec.model_copy(update={"routing": routing})
@@ -272,7 +272,9 @@ class ParallelVariant(VariantBase):
         ``tokens``, over all layers."""
         total: dict[str, Work] = {}
         for rows in received:
-            for stage, own in layer_work(self.network.model, self.network.dtype.itemsize, tokens, rows).items():
+            size, quantization = self.network.dtype.itemsize, self.spec.kernels.quantization
+            works = layer_work(self.network.model, size, tokens, rows, quantization=quantization)
+            for stage, own in works.items():
                 if top(stage) == "experts":
                     total[stage] = total.get(stage, Work()) + own
         return total

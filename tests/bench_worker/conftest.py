@@ -40,6 +40,14 @@ def tiny_config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def wide_config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with experts that int4 divides into whole groups."""
+    path = tmp_path_factory.mktemp("models") / "wide.json"
+    path.write_text(json.dumps(TINY | {"hidden_size": 256, "moe_intermediate_size": 128}))
+    return path
+
+
 @pytest.fixture(autouse=True, scope="session")
 def not_measured(kept_ceilings: Path) -> None:
     """Ceilings are kept for every test here."""

@@ -2,7 +2,6 @@
 
 import pytest
 
-from bench_worker import spec_rules
 from bench_worker.advice import MOST_ADVICE
 from bench_worker.result import Limit
 from bench_worker.spec import Experiment, Library, diff
@@ -91,10 +90,25 @@ def test_nothing_is_advised_against_attention():
     assert fields(timed_run({"attention": 10.0}, spec=spec(workload={"requests": 64}))) == []
 
 
-def test_what_this_version_can_not_run_is_not_advised():
-    """Experts in fp8 would be."""
-    assert spec_rules.NOT_BUILT["kernels.quantization"]
-    assert "kernels.quantization" not in fields(timed_run({"experts": 10.0}, limits=limit(1.0), spec=spec()))
+def test_narrower_weights_are_less_to_read():
+    auto = spec(kernels={"experts": "auto"})
+    advice = verdict(timed_run({"experts": 10.0}, limits=limit(1.0), spec=auto)).advice
+    (narrower,) = (one for one in advice if one.field == "kernels.quantization")
+    assert narrower.sentence == "experts in int8: weight streaming is 100%"
+    assert narrower.experiment["vary"] == {"field": "kernels.quantization", "values": ["none", "int8"]}
+
+
+@pytest.mark.parametrize(
+    "kernels",
+    [
+        {"experts": "deepspeed"},  # computes in the weights' own format
+        {"experts": "auto", "dtype": "float32"},
+        {"experts": "auto", "quantization": "int8"},  # they are
+    ],
+)
+def test_what_this_version_can_not_run_or_has_done_is_not_advised(kernels):
+    run = timed_run({"experts": 10.0}, limits=limit(1.0), spec=spec(kernels=kernels))
+    assert "kernels.quantization" not in fields(run)
 
 
 @pytest.mark.parametrize("by_memory", [0.0, 0.5, 1.0])

@@ -25,7 +25,7 @@ def small(monkeypatch):
 def test_every_ceiling_is_the_best_of_its_kernels():
     found = calibrate.calibrate(CPU, threads=3)
     assert (found.device, found.threads, found.cache_bytes) == ("cpu", 3, 1024)
-    assert set(found.matrix) == {"float32", "bfloat16", "float16"}
+    assert set(found.matrix) == {"float32", "bfloat16", "float16", "int8"}
     for ceiling in (found.read, found.copy_rate, *found.matrix.values()):
         assert 0 < ceiling.lowest <= ceiling.median <= ceiling.value
         assert calibrate.LEAST_ROUNDS <= ceiling.samples <= calibrate.ROUNDS

@@ -291,7 +291,7 @@ def test_the_sentence_never_shows_two_equal_figures_for_a_refusal():
         ("none", 2 * 3 * 2048 * 768),
         ("fp8", 3 * 2048 * 768 + 3 * 16 * 6 * 4),  # a float32 for each block of 128 × 128
         ("int8", 3 * 2048 * 768 + (768 + 768 + 2048) * 4),  # a float32 for each row of gate, up and down
-        ("int4", 3 * 2048 * 768 // 2 + (2 * 768 * 16 + 2048 * 6) * 2),  # a bfloat16 for each 128 of a row
+        ("int4", 3 * 2048 * 768 // 2 + (2 * 768 * 16 + 2048 * 6) * 2 * 2),  # a scale and a zero point for each 128
     ],
 )
 def test_quantization_is_that_of_the_experts_with_their_scales(quantization, expert_bytes):

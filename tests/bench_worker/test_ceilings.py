@@ -105,3 +105,11 @@ def test_they_are_shown_with_their_spread_and_warnings():
         "bfloat16     1,000.0 GFLOP/s  median 800.0, lowest 500.0 of 12 (copy)",
         "Other processes took 40% of the processors meanwhile.",
     ]
+
+
+def test_work_in_int8_has_a_rate_of_its_own_where_it_was_measured():
+    assert made().limits("bfloat16").int8_per_s is None
+    rates = {name: made().matrix["bfloat16"].model_copy(update={"value": value})
+             for name, value in {"bfloat16": 1000.0, ceilings.INT8: 1900.0}.items()}  # fmt: skip
+    limits = made(matrix=rates).limits("bfloat16")
+    assert (limits.flops_per_s, limits.int8_per_s) == (1e12, 1.9e12)

@@ -61,3 +61,41 @@ def test_only_attention_is_divided_so_without_it_all_layouts_share_their_weights
 
     assert key(1, False) == key(2, False)
     assert key(1, True) != key(2, True)
+
+
+def network_of(tiny_config, **changes):
+    spec = Spec.model_validate({"model": str(tiny_config), "kernels": {"attention": False}, **changes})
+    return Network(models.load(spec.model, allow_paths=True), network_key(spec), CPU)
+
+
+def test_experts_are_made_when_asked_for_and_the_same_in_every_network(tiny_config):
+    one, other = network_of(tiny_config), network_of(tiny_config)
+    assert one.experts(0) is one.experts(0)
+    assert torch.equal(one.experts(0).gate_up, other.experts(0).gate_up)
+    before = other.rounded(0).experts.of(3)
+    assert all(torch.equal(a, b) for a, b in zip(before, one.rounded(0).experts.of(3), strict=True))
+
+
+def test_quantized_experts_are_the_same_whether_unrounded_ones_are_held_or_not(tiny_config):
+    alone, beside = network_of(tiny_config), network_of(tiny_config)
+    beside.experts(0)
+    assert torch.equal(alone.experts(0, "int8").down.values, beside.experts(0, "int8").down.values)
+    values = alone.experts(0, "int8").down.values[5] * alone.experts(0, "int8").down.scales[5][:, None].float()
+    assert torch.equal(values, alone.rounded(0, "int8").experts.of(5)[2])
+
+
+def test_a_rank_of_this_process_shares_the_quantized_experts_that_lie_together(tiny_config):
+    network = network_of(tiny_config)
+    whole, blocks = network.experts(0, "int8"), network.experts_of_rank(0, [4, 5, 6], "int8")
+    assert blocks.down.values.data_ptr() == whole.down.values[4].data_ptr()
+    mixed = network.experts_of_rank(0, [6, 1], "int8")
+    assert torch.equal(mixed.down.values, whole.down.values[[6, 1]])
+    assert network.experts_of_rank(0, [6, 1]) is not mixed
+
+
+def test_a_process_of_a_rank_makes_its_own_quantized_experts_alone(tiny_config):
+    parallel = {"mode": "distributed", "layout": {"dp": 2}}
+    network = network_of(tiny_config, parallel=parallel)
+    own = network.experts_of_rank(0, [2, 7], "int8")
+    assert own.down.values.shape[0] == 2
+    assert torch.equal(own.down.values, network_of(tiny_config).experts(0, "int8").down.values[[2, 7]])

@@ -56,6 +56,18 @@ def test_variants_that_share_weights_are_counted_once() -> None:
     assert (needed.models, needed.fit.total_bytes) == ("olmoe-1b-7b", needs_bytes(condition))
 
 
+def test_the_experts_of_each_quantization_are_counted_beside_one_another() -> None:
+    """And what stands around them once."""
+    kernels = {"experts": "loop", "quantization": "none"}
+    base = {"model": "olmoe-1b-7b", "kernels": kernels, "workload": {"requests": 2, "prompt_tokens": 16}}
+    values = ["none", "int8", "int4"]
+    [condition] = conditions(base=base, vary={"field": "kernels.quantization", "values": values})
+    assert len({network_key(run.spec) for run in condition.planned}) == 1
+    experts = [condition.fit(run.spec, None).parts["experts"] for run in condition.planned]
+    assert experts[0] > experts[1] > experts[2]
+    assert memory_needed([condition], None).fit.total_bytes == needs_bytes(condition) + sum(experts[1:])
+
+
 def test_models_side_by_side_are_added_with_one_process() -> None:
     [condition] = conditions(vary={"field": "model", "values": ["olmoe-1b-7b", "qwen3-30b-a3b"]})
     both = needs_bytes(condition, 0) + needs_bytes(condition, 1) - capacity.PROCESS_BYTES - capacity.PROBE_BYTES

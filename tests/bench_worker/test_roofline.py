@@ -203,3 +203,27 @@ def test_one_more_row_never_lowers_a_floor(rows, place):
     limits = Limits(1e9, 1e10, cache_bytes=100)
     less, grown = (floor_us(expert_work(16, 8, 2, r), limits) for r in (rows, more))
     assert grown >= less
+
+
+def test_quantized_weights_are_fewer_bytes_and_int8_multiplies_at_its_own_rate():
+    """One row through the 3 · 256 · 128 weights of an expert, with 4 bytes of scale for each of 2 · 128 + 256 rows."""
+    int8 = expert_work(256, 128, 2, [1, 0], "int8")
+    assert (int8.flops, int8.int8_flops) == (2 * 3 * 256 * 128, 2 * 3 * 256 * 128)
+    assert int8.weight_bytes == 3 * 256 * 128 + 4 * (2 * 128 + 256)
+    assert Limits(1e9, 1e9, int8_per_s=2e9).compute_us(int8) == pytest.approx(int8.flops / 2e9 * 1e6)
+    assert Limits(1e9, 1e9).compute_us(int8) == pytest.approx(int8.flops / 1e9 * 1e6)
+    int4 = expert_work(256, 128, 2, [1, 0], "int4")
+    assert (int4.flops, int4.int8_flops) == (int8.flops, 0)
+    assert int4.weight_bytes == 3 * 256 * 128 // 2 + 2 * 2 * (2 * 128 * 2 + 256)
+    both = int8 + Work(flops=1e6)
+    assert Limits(1e9, 1e9, int8_per_s=2e9).compute_us(both) == pytest.approx(1000 + int8.flops / 2e9 * 1e6)
+
+
+def test_the_experts_of_a_step_are_read_as_they_are_stored():
+    rows = [[1] * 8 + [0] * 120]
+    quantized = Spec.model_validate(
+        {"model": QWEN.name, "kernels": {"experts": "auto", "quantization": "int8", "attention": False}}
+    )
+    work = step_work(quantized, QWEN, batch((0, 1, 9)), rows)
+    assert work["experts"] == expert_work(2048, 768, 2, rows[0], "int8")
+    assert work["route.gate"].int8_flops == 0

@@ -578,3 +578,36 @@ def test_an_open_loop_is_served_on_several_ranks(experiment):
     result, _ = measure(experiment(workload={"requests": 4, "arrivals": "poisson", "rate": 50.0}, parallel=parallel))
     assert len(result.runs[0].requests.e2e_ms) == 4
     assert result.runs[0].steps.start_us is not None
+
+
+def test_quantized_experts_are_checked_and_measured_beside_the_others(experiment, wide_config, monkeypatch):
+    made = []
+    network = bench.Network
+    monkeypatch.setattr(bench, "Network", lambda *args: (made.append(args[1]), network(*args))[1])
+    vary = {"field": "kernels.quantization", "values": ["none", "int8", "int4"]}
+    base = {"model": str(wide_config), "kernels": {"experts": "auto", "dtype": "bfloat16"}}
+    runs = measure(experiment(vary, **base))[0].runs
+    assert len(made) == 1
+    assert [run.status for run in runs] == ["ok"] * 3
+    plain, int8, int4 = runs
+    assert plain.check.quantization_error is None
+    assert 0 < int8.check.quantization_error < 0.05 < int4.check.quantization_error < 0.5
+    assert len({tuple(run.steps.assignments) for run in runs}) == 1
+    stored = [run.fit["measurement"].parts["experts"] for run in runs]
+    assert stored == sorted(stored, reverse=True)
+    assert {choice.backend for choice in int4.choices} == {"loop"}
+
+
+@pytest.mark.parametrize("quantization", ["int8", "int4"])
+def test_ceilings_of_before_int8_was_measured_are_measured_again_for_experts_in_int8(
+    experiment, wide_config, monkeypatch, quantization
+):
+    (kept,) = measure(experiment())[0].ceilings.values()
+    before = kept.model_copy(update={"matrix": {name: kept.matrix[name] for name in ("float32", "bfloat16")}})
+    asked = []
+    monkeypatch.setattr(runner.ceilings, "load", lambda fingerprint, threads: before)
+    monkeypatch.setattr(runner, "calibrate_apart", lambda threads: asked.append(threads) or kept)
+    kernels = {"experts": "loop", "dtype": "bfloat16", "quantization": quantization}
+    result, _ = measure(experiment(model=str(wide_config), kernels=kernels))
+    assert len(asked) == (quantization == "int8")
+    assert result.runs[0].summary.limits["experts"].share > 0

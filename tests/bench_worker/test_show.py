@@ -142,3 +142,9 @@ def test_a_file_that_is_no_result_gets_one_sentence(data, why):
 
 def test_a_result_is_read_from_its_bytes():
     assert read_result(made_result().model_dump_json(by_alias=True).encode(), "x.json") == made_result()
+
+
+def test_what_rounding_the_weights_changes_is_told():
+    check = Check(rel_error=0.005, tolerance=0.01, tokens=8, quantization_error=0.1234)
+    lines = overview(made_result(made_run(check=check))).splitlines()
+    assert lines[3] == "  rounding the weights changes outputs by 12.3% (random weights)"

@@ -34,7 +34,7 @@ def test_a_plain_configuration_has_no_problem():
 @pytest.mark.parametrize(
     ("path", "value", "runs"),
     [
-        ("kernels.quantization", "fp8", "none"),
+        ("kernels.quantization", "fp8", "none, int8, int4"),
     ],
 )
 def test_what_is_not_built_is_refused_by_name(path, value, runs):

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from bench_worker import environment, kernel_report, kernel_table, models, reference
+from bench_worker.checking import TOLERANCES
 from bench_worker.cuda_steps import DecodeGraphs, idle_share, kernel_spans
 from bench_worker.kernels import registry, rules
 from bench_worker.network import Network
@@ -24,7 +25,7 @@ from bench_worker.spec import Experiment, Spec
 from bench_worker.stages import NoClock, StageClock
 from bench_worker.step_input import StepInput
 from bench_worker.step_layout import one_request
-from bench_worker.variant import TOLERANCES, Variant
+from bench_worker.variant import Variant
 
 MODEL = "qwen3-30b-a3b"
 PUBLISHED = Path(registry.__file__).with_name("published.toml")

@@ -13,7 +13,6 @@ from bench_worker.kernels import rules
 from bench_worker.spec import Experiment, Spec, SpecError
 
 Report = Mapping[str, Mapping[str, str | None]]
-EXPERTS, FUSION = "kernels.experts", "kernels.fusion"
 
 
 class Missing(NamedTuple):
@@ -83,5 +82,5 @@ def refuse(experiment: Experiment, reports: Sequence[Report]) -> None:
         if not all(reasons):
             continue
         field, _, message = (reasons[0] or "").partition(": ")
-        value = kernels.fusion if field == FUSION else kernels.experts
+        value = getattr(kernels, field.removeprefix("kernels."))
         raise SpecError("vary.values" if field == varied else f"base.{field}", value, message)

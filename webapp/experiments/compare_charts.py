@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bench_worker.ceilings import Ceilings
+from bench_worker.ceilings import INT8, Ceilings
 from bench_worker.roofline import Limits
 from webapp.experiments.charts import MAX_POINTS
 from webapp.experiments.compare import STEP, common_steps
@@ -190,8 +190,10 @@ def roofline(contenders: Iterable[Contender], corner: str) -> Roofline | None:
                     Point(contender.name, stage, limit.intensity, limit.flops_per_s, limit.share, limit.bound)
                 )
                 places.setdefault(contender.name, len(places))
-        if run.ceilings is not None and run.spec.kernels.dtype in run.ceilings.matrix:
-            roofs[_roof_name(run.ceilings, run.spec.kernels.dtype)] = run.ceilings.limits(run.spec.kernels.dtype)
+        kernels = run.spec.kernels
+        for name in (kernels.dtype, *({INT8} & {kernels.quantization})):
+            if run.ceilings is not None and name in run.ceilings.matrix:
+                roofs[_roof_name(run.ceilings, name)] = run.ceilings.limits(name)
     if not points or not roofs:
         return None
     drawn = [point for point in points if places[point.name] < DRAWN]

@@ -70,6 +70,7 @@ def _run(run: _Of) -> Iterator[Row]:
         "status": run.shown.status,
         "error": check["rel_error"],
         "allowed_error": check["tolerance"],
+        "quantization_error": check.get("quantization_error"),
         "stages_over_whole_layer": clock.get("sum_over_whole"),
     }
     if summary is not None:
@@ -134,11 +135,11 @@ def _latencies(run: _Of) -> Iterator[Row]:
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[_Of], Iterator[Row]]]] = {
     "runs": (
         (
-            "variant", "corner", "status", "error", "allowed_error", "stages_over_whole_layer", "step_p50_us",
-            "step_p90_us", "step_p99_us", "steps", "step_origin", "is_truncated", "expert_load_max_over_mean",
-            "rank_load_max_over_mean", "dropped_share", "padding_share", "output_tokens_per_s", "requests_per_s",
-            "goodput_per_s", "noise", "spread_share", "drift_share", "memory_bus_gb_per_s",
-            "matrix_gflop_per_s",
+            "variant", "corner", "status", "error", "allowed_error", "quantization_error", "stages_over_whole_layer",
+            "step_p50_us", "step_p90_us", "step_p99_us", "steps", "step_origin", "is_truncated",
+            "expert_load_max_over_mean", "rank_load_max_over_mean", "dropped_share", "padding_share",
+            "output_tokens_per_s", "requests_per_s", "goodput_per_s", "noise", "spread_share", "drift_share",
+            "memory_bus_gb_per_s", "matrix_gflop_per_s",
         ),
         _run,
     ),

@@ -50,6 +50,7 @@ ASKS = (
     Ask("layers", "base.layers", "what", "number", "MoE layers", "1"),
     Ask("experts", "base.kernels.experts", "what", "choice", "Expert kernels"),
     Ask("dtype", "base.kernels.dtype", "what", "choice", "Number format"),
+    Ask("quantization", "base.kernels.quantization", "what", "choice", "Format of the experts"),
     Ask("fusion", "base.kernels.fusion", "what", "choice", "Fusion", folded=True),
     Ask("attention", "base.kernels.attention", "what", "bool", "Attention too", folded=True),
     Ask("mode", MODE, "ranks", "choice", "Ranks"),
@@ -195,8 +196,6 @@ def in_order(document: Mapping[str, Any], schema: type[BaseModel] = Experiment) 
 def texts_of(experiment: Experiment, library: Library) -> dict[str, str] | None:
     """The texts that make ``experiment`` again, or None where the form can't say all of it."""
     document = experiment.document()
-    if document["vary"] and document["vary"]["field"] not in offered():
-        return None
     texts = {ask.name: as_text(_get(document, ask.path)) for ask in ASKS if ask.kind != "list"}
     for ask in ASKS:
         if ask.kind == "list":

@@ -16,6 +16,7 @@ from django import forms
 
 from bench_worker import capacity, devices, models, parallel_rules, spec_rules
 from bench_worker.errors import not_one_of
+from bench_worker.kernels import rules
 from bench_worker.spec import Experiment, Library, Spec, SpecError
 from webapp.experiments import fields, machines, memory
 from webapp.experiments.memory_bar import MemoryBar, memory_bar
@@ -190,6 +191,8 @@ class SizingForm(forms.Form):
         several = _ranks(self.spec) > 1
         values = {name: self.cleaned_data[name] for name in (*SHARED, *(RANKS if several else ()))}
         values |= VIRTUAL if several else {}
+        if (quantization := self.spec.kernels.quantization) in fields.choices("base.kernels.quantization"):
+            values |= {"quantization": quantization, "experts": _experts(self.spec)}
         return urlencode(values | (WITHOUT_ATTENTION if self._without_attention else {}))
 
 
@@ -252,21 +255,27 @@ def _ranks(spec: Spec) -> int:
 
 
 def _measurement(spec: Spec, tokens_per_sequence: int, library: Library, without_attention: str | None) -> Measurement:
-    """Of ``spec`` on one device, several ranks as `VIRTUAL` ones; its memory with the experts' format as measured."""
-    refused = []
+    """Of ``spec`` on one device, several ranks as `VIRTUAL` ones."""
     parallel = spec.parallel.model_copy(update=VIRTUAL if _ranks(spec) > 1 else {})
-    kernels = spec.kernels.model_copy(update={"attention": without_attention is None})
+    kernels = spec.kernels.model_copy(update={"attention": without_attention is None, "experts": _experts(spec)})
     spec = spec.model_copy(update={"parallel": parallel, "kernels": kernels})
     try:
         Experiment.model_validate({"base": spec.model_dump()}, context=replace(library, measures=True))
+        refused = [reason] if (reason := rules.refusal(kernels.experts, spec)) else []
     except SpecError as error:
         refused = [f"{problem.field.removeprefix('base.')}: {problem.message}" for problem in error.errors]
     machine = memory.largest_machine()
     free = None if machine is None else memory.device_bytes(machine.details)
-    plain = spec.model_copy(update={"kernels": spec.kernels.model_copy(update={"quantization": "none"})})
     on_gpu = machine is not None and memory.on_gpu(machine.details)
-    fit = capacity.fit_measurement(plain, free, tokens_per_sequence=tokens_per_sequence, on_gpu=on_gpu)
+    fit = capacity.fit_measurement(spec, free, tokens_per_sequence=tokens_per_sequence, on_gpu=on_gpu)
     return Measurement(fit, machine, without_attention, refused)
+
+
+def _experts(spec: Spec) -> str:
+    """What computes the experts where ``spec`` is measured: quantized ones, what can."""
+    if spec.kernels.quantization == "none":
+        return spec.kernels.experts
+    return "loop" if _ranks(spec) > 1 else "auto"
 
 
 def _as_device(machine: Machine) -> devices.Device:

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from bench_worker import reference
+from bench_worker import checking, reference
 from bench_worker.kernels import registry, rules, zentorch
 from bench_worker.kernels.base import ExpertWeights
 from bench_worker.kernels.deepspeed_layer import DeepSpeedLayer
 from bench_worker.kernels.permute import RowBuffer
+from bench_worker.kernels.quantized import Rounded, quantize
 from bench_worker.layer import LayerWeights, MoELayer
 from bench_worker.models import presets
 from bench_worker.routing import build
@@ -23,7 +24,7 @@ from bench_worker.stages import NoClock
 from bench_worker.weights import Weights
 
 CPU = torch.device("cpu")
-H, INTERMEDIATE, E = 256, 192, 8
+H, INTERMEDIATE, E = 256, 128, 8
 MODEL = presets()["qwen3-30b-a3b"]
 SPEC = Spec.model_validate({"model": MODEL.name})
 
@@ -38,6 +39,11 @@ TIGHT = [
     ("deepspeed_layer", "none"),
     ("deepspeed_layer", "gate_up"),
     *(pytest.param("zentorch", fusion, marks=needs_zentorch) for fusion in rules.FUSIONS),
+]
+QUANTIZED = [
+    ("loop", "gate_up", "int8"),
+    ("loop", "gate_up", "int4"),
+    *(pytest.param("zentorch", fusion, "int8", marks=needs_zentorch) for fusion in rules.FUSIONS),
 ]
 
 
@@ -62,7 +68,8 @@ def some_have_none(tokens):
     return torch.tensor([1, 6, 7])[torch.arange(tokens) % 3]
 
 
-def layer_of(name, fusion, weights, activation="swiglu", top_k=1):
+def layer_of(name, fusion, weights, activation="swiglu", top_k=1, quantization="none"):
+    """The layer, and the experts whose outputs it should have."""
     gate = weights.matrix(E, H)
     experts = ExpertWeights(weights.matrix(E, 2 * INTERMEDIATE, H), weights.matrix(E, H, INTERMEDIATE))
     model = MODEL.model_copy(update={"expert_activation": activation})
@@ -71,7 +78,11 @@ def layer_of(name, fusion, weights, activation="swiglu", top_k=1):
         return DeepSpeedLayer(gate, experts, None, activation, fusion, top_k), experts
     router = build("token_choice", E, top_k=top_k, renormalize=top_k > 1)
     buffer = RowBuffer(H, weights.dtype, CPU)
-    return MoELayer(layer, router, registry.build(name, fusion, experts, SPEC, model), buffer, False), experts
+    held = experts
+    if quantization != "none":
+        held = quantize(experts, range(E), (H, INTERMEDIATE), weights.dtype, quantization)
+        experts = Rounded(experts, quantization)
+    return MoELayer(layer, router, registry.build(name, fusion, held, SPEC, model), buffer, False), experts
 
 
 def scores_for(expert, generator):
@@ -90,8 +101,8 @@ def expected(hidden, scores, experts, top_k, activation="swiglu"):
     for expert in range(E):
         token, place = (chosen == expert).nonzero(as_tuple=True)
         x = hidden[token].double()
-        gate, up = experts.gate[expert].double(), experts.up[expert].double()
-        y = reference.activate(x @ gate.T, x @ up.T, activation) @ experts.down[expert].double().T
+        gate, up, down = (matrix.double() for matrix in experts.of(expert))
+        y = reference.activate(x @ gate.T, x @ up.T, activation) @ down.T
         out.index_add_(0, token, weight[token, place][:, None] * y)
     return out
 
@@ -116,6 +127,21 @@ def test_it_equals_the_float64_reference_with_fresh_weights_each_time(name, fusi
         actual, assigned = layer.forward(hidden, scores, NoClock())
         assert assigned.expert.tolist() == load(tokens).tolist()
         assert reference.relative_error(actual, expected(hidden, scores, experts, 1)) < 1e-2
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 7, 64, 513])
+@pytest.mark.parametrize("load", [uniform, skewed, one_has_half, one_has_all, some_have_none])
+@pytest.mark.parametrize(("name", "fusion", "quantization"), QUANTIZED)
+def test_quantized_it_equals_the_reference_with_the_rounded_weights(name, fusion, quantization, load, tokens):
+    for seed in range(3):
+        weights = Weights(torch.bfloat16, CPU, seed=seed * 1000 + tokens)
+        layer, experts = layer_of(name, fusion, weights, quantization=quantization)
+        hidden = weights.noise(tokens, H)
+        scores = scores_for(load(tokens), torch.Generator().manual_seed(seed))
+        poison(layer)
+        actual, _ = layer.forward(hidden, scores, NoClock())
+        tolerance = checking.ROUNDED_ROWS_TOLERANCE if layer.experts.rows_format else 1e-2
+        assert reference.relative_error(actual, expected(hidden, scores, experts, 1)) < tolerance
 
 
 @pytest.mark.parametrize("activation", ["swiglu", "swiglu_oai"])

@@ -89,3 +89,52 @@ def test_auto_runs_a_step_on_what_was_fastest_at_the_nearest_size():
         choices.append(Choice(tokens=tokens, backend=backend, fusion="none", layer_us={}))
     assert [auto.chosen(tokens) for tokens in (1, 64, 300, 400, 2048, 9000)] == ["small"] * 3 + ["large"] * 3
     assert auto.each() == [small, large]
+
+
+@pytest.mark.parametrize("name", ["deepspeed", "padded", "deepspeed_layer"])
+def test_a_backend_that_computes_in_the_weights_own_format_is_refused_quantized_ones(name):
+    said = registry.refusal(spec(experts=name, quantization="int8"), CPU)
+    assert said == f"kernels.quantization: 'int8' is not something '{name}' can compute; use loop, zentorch or auto"
+
+
+def test_quantized_experts_are_computed_by_what_can(monkeypatch):
+    monkeypatch.setattr(zentorch, "missing", lambda device: None)
+    assert registry.candidates(spec(experts="auto", quantization="int8"), CPU)[0] == {
+        "zentorch": "whole", "loop": "gate_up"
+    }  # fmt: skip
+    found, refused = registry.candidates(spec(experts="auto", quantization="int4"), CPU)
+    assert found == {"loop": "gate_up"}
+    assert refused["zentorch"] == (
+        "kernels.quantization: 'int4' is not something 'zentorch' can compute; use loop or auto"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kernels", "said"),
+    [
+        ({"experts": "loop", "fusion": "none"},
+         "kernels.fusion: 'none' is not something 'loop' can do with int8; use gate_up"),
+        ({"experts": "loop", "dtype": "float32"},
+         "kernels.quantization: 'int8' goes with bfloat16 rows; kernels.dtype is float32"),
+        ({"experts": "zentorch", "dtype": "float32"},
+         "kernels.quantization: 'int8' goes with bfloat16 rows; kernels.dtype is float32"),
+        ({"experts": "loop", "quantization": "int4", "model": "gpt-oss-20b"},
+         "kernels.quantization: 'int4' has a scale for each 128 weights of a row; the hidden size of gpt-oss-20b is "
+         "2,880, no multiple of it"),
+    ],
+)  # fmt: skip
+def test_what_no_kernel_of_a_format_does_is_refused(kernels, said, monkeypatch):
+    monkeypatch.setattr(zentorch, "missing", lambda device: None)
+    assert registry.refusal(spec(**{"quantization": "int8"} | kernels), CPU) == said
+
+
+def test_quantized_experts_are_computed_on_cpus():
+    said = registry.refusal(spec(experts="loop", quantization="int8"), GPU)
+    assert said == "kernels.quantization: 'int8' is computed on CPUs only; this device is cuda"
+
+
+def test_auto_is_refused_without_a_machine_where_no_machine_has_anything():
+    assert rules.refusal("auto", spec(quantization="int4")) is None
+    said = rules.refusal("auto", spec(quantization="int4", model="gpt-oss-20b"))
+    assert said.startswith("kernels.experts: 'auto' finds nothing that can run: kernels.quantization: 'int4' is not ")
+    assert said.endswith("no multiple of it")

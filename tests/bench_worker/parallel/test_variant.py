@@ -125,3 +125,28 @@ def test_padded_rows_are_counted_on_each_rank(tiny_config):
 def test_several_ranks_are_refused_where_there_is_one(tiny_config):
     with pytest.raises(SpecError, match="needs several ranks"):
         spec(tiny_config, parallel={"mode": "single"})
+
+
+@pytest.mark.parametrize("quantization", ["int8", "int4"])
+@pytest.mark.parametrize(("placement", "redundant"), PLACED)
+def test_the_check_passes_with_quantized_experts_wherever_they_are_placed(
+    wide_config, quantization, placement, redundant
+):
+    kernels = {"experts": "loop", "dtype": "bfloat16", "quantization": quantization}
+    check = made(wide_config, 4, "token_choice", placement, redundant, kernels=kernels).check()
+    assert check.passed
+    assert 0 < check.quantization_error < 0.5
+
+
+def test_quantized_experts_of_a_rank_have_fewer_bytes_to_read(wide_config):
+    def work(quantization):
+        variant = made(wide_config, 2, "token_choice", kernels={
+            "experts": "loop", "dtype": "bfloat16", "quantization": quantization
+        })  # fmt: skip
+        return variant.run(step(variant.network, UNEVEN)).work[0]["experts"]
+
+    plain, int8 = work("none"), work("int8")
+    assert plain.flops == int8.flops == int8.int8_flops
+    assert plain.int8_flops == 0
+    active = plain.weight_bytes / (2 * 3 * 256 * 128)
+    assert int8.weight_bytes == active * (3 * 256 * 128 + 4 * (2 * 128 + 256))

@@ -73,7 +73,12 @@ def run(planned: PlannedRun, place: int, num_steps: int, is_wrong: bool) -> Run:
         condition=planned.condition,
         spec=planned.spec,
         status="wrong result" if is_wrong else "ok",
-        check=Check(rel_error=0.5 if is_wrong else 0.001, tolerance=0.01, tokens=16),
+        check=Check(
+            rel_error=0.5 if is_wrong else 0.001,
+            tolerance=0.01,
+            tokens=16,
+            quantization_error=None if planned.spec.kernels.quantization == "none" else 0.2,
+        ),
         fit={"measurement": capacity.fit_measurement(planned.spec, 16_000_000_000, tokens_per_sequence=32),
              "deployment": capacity.fit(planned.spec, None)},
         scale=scale,

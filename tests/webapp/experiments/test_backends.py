@@ -101,3 +101,23 @@ def test_what_a_machine_lacks_comes_before_what_the_model_keeps_from_it() -> Non
     found = backends.for_spec(WITHOUT, asked().base)
     assert found["zentorch"]["whole"] == f"kernels.experts: {AWAY}"
     assert found["auto"] == WITHOUT["auto"]
+
+
+def test_a_format_that_a_kernel_does_not_compute_is_refused_under_its_own_field() -> None:
+    with pytest.raises(SpecError) as caught:
+        backends.refuse(asked(experts="deepspeed", quantization="int8"), [ALL])
+    assert (caught.value.field, caught.value.value) == ("base.kernels.quantization", "int8")
+    assert caught.value.message == "'int8' is not something 'deepspeed' can compute; use loop, zentorch or auto"
+    with pytest.raises(SpecError) as caught:
+        backends.refuse(asked({"field": "kernels.quantization", "values": ["none", "int4"]}, experts="zentorch"), [ALL])
+    assert (caught.value.field, caught.value.value) == ("vary.values", "int4")
+    backends.refuse(asked({"field": "kernels.quantization", "values": ["none", "int8", "int4"]}, experts="auto"), [ALL])
+
+
+def test_what_a_format_leaves_is_what_the_form_offers() -> None:
+    spec = asked(experts="auto", quantization="int4").base
+    found = backends.missing([backends.for_spec(ALL, spec)], "auto", "gate_up")
+    assert {one.value for one in found if one.field == "experts"} == {
+        "deepspeed", "zentorch", "padded", "deepspeed_layer"
+    }  # fmt: skip
+    assert [one.value for one in found if one.field == "fusion"] == ["whole"]

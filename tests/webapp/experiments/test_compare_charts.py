@@ -91,6 +91,19 @@ def test_the_roofline_has_a_point_a_stage_below_the_roof() -> None:
     assert found.chart.note == "Shapes: a circle, b triangle."
 
 
+def test_experts_in_int8_have_a_roof_of_their_own_beside_that_of_the_rest() -> None:
+    kept = make.ceilings()
+    kept = kept.model_copy(update={"matrix": kept.matrix | {"int8": make.ceiling(1900.0, "GFLOP/s")}})
+    limits = limited("a", 1).summary.limits
+    both = [
+        measured(name, id=id, summary=summary(USUAL, limits=limits), ceilings=kept, spec={"kernels.quantization": name})
+        for id, name in enumerate(("none", "int8"), start=1)
+    ]
+    found = compare_charts.roofline(of(*both), "1×16")
+    assert found is not None
+    assert found.roofs == ["cpu, bfloat16: 40 GB/s and 900 GFLOP/s", "cpu, int8: 40 GB/s and 1,900 GFLOP/s"]
+
+
 def test_without_ceilings_or_floors_there_is_no_roofline() -> None:
     assert compare_charts.roofline(of(measured("a", id=1), measured("b", id=2)), "1×16") is None
     assert compare_charts.roofline(of(limited("a", 1, intensity=None)), "1×16") is None

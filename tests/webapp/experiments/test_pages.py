@@ -228,6 +228,13 @@ def test_the_queries_of_the_other_states_do_not_grow(
         signed_in.get(f"{waiting.get_absolute_url()}describe/")
 
 
+def test_what_rounding_the_weights_changes_stands_beside_the_error(signed_in: Any, member: Any) -> None:
+    base = {"model": "olmoe-1b-7b", "kernels": {"experts": "auto"}}
+    row = done(member, base=base, vary={"field": "kernels.quantization", "values": ["none", "int8"]})
+    text = text_of(signed_in.get(row.get_absolute_url()))
+    assert text.count("rounded weights change it by 20%") == 2  # of int8 at each of two corners
+
+
 def test_a_wrong_result_is_named_and_has_no_times(signed_in: Any, member: Any) -> None:
     text = text_of(signed_in.get(done(member, wrong=frozenset(["none"])).get_absolute_url()))
     assert "none wrong result" in text

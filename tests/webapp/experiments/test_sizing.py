@@ -73,6 +73,24 @@ def test_what_cannot_be_measured_yet_is_named(signed_in: Any) -> None:
     assert "parallel.redundant_experts: 2 needs several ranks" in said
 
 
+@pytest.mark.parametrize(("layout", "experts"), [("", "auto"), ("&tp=2&dp=2", "loop")])
+def test_quantized_experts_are_measured_by_what_computes_them(signed_in: Any, layout: str, experts: str) -> None:
+    answers = {
+        name: signed_in.get(f"{CAPACITY}?quantization={name}{layout}").context["answer"]
+        for name in ("none", "int8", "int4")
+    }
+    sizes = [answer.measurement.fit.parts["experts"] for answer in answers.values()]
+    assert sizes == sorted(sizes, reverse=True)
+    assert all(answer.measurement.refused == [] for answer in answers.values())
+    asked = signed_in.get(f"/experiments/new/?{answers['int8'].new_query}").context["form"].asked().base.kernels
+    assert (asked.quantization, asked.experts) == ("int8", experts)
+
+
+def test_a_format_that_no_kernel_has_for_a_model_is_named(signed_in: Any) -> None:
+    said = page(signed_in, "?quantization=int4&model=gpt-oss-20b")
+    assert "the hidden size of gpt-oss-20b is 2,880, no multiple of it" in said
+
+
 def test_several_ranks_are_measured_as_virtual_ones(signed_in: Any) -> None:
     query = "?tp=2&dp=2&redundant_experts=4"
     said = page(signed_in, query)
