@@ -24,7 +24,7 @@ KERNEL_BYTES = 700_000
 PAGE = 16
 #: Standard deviations around its mean within which an expert's rows are looked for.
 REACH = 6
-#: Backends that compute expert by expert, so with as many rows as each has.
+#: Backends that compute expert by expert, so with as many rows as each has; quantized ones not by oneDNN.
 BY_EXPERT = ("deepspeed", "loop", "auto")
 #: Strategies that give every expert as many rows: one number for each number of tokens in a step.
 EVEN = ("expert_choice", "balanced", "soft")
@@ -41,7 +41,7 @@ def kept_kernels_bytes(spec: Spec, model: Model, tokens: int, *, steps: int, tok
         return 0
     work = spec.workload
     sizes = min(work.concurrency, work.requests) + 2  # of steps: while decoding, a full one, and one that is left over
-    if spec.kernels.experts not in BY_EXPERT:
+    if spec.kernels.experts not in BY_EXPERT or spec.kernels.quantization != "none":
         by_rows = 0.0
     elif spec.routing.strategy in EVEN:
         by_rows = 2.0 * sizes

@@ -114,8 +114,9 @@ class Network:
         weights = Weights(self.dtype, device, key.seed)
         self._sign, self._whole_layers = sign, key.held == "layers"
         self._experts: dict[tuple[int, tuple[int, ...], str], HeldExperts] = {}
-        #: Their experts are made when asked for: `experts` and `experts_of_rank` give those that are held.
-        self.layers = [self._layer(weights, SeededExperts(self, key.seed, i), key.held) for i in range(key.layers)]
+        self._seeded = [SeededExperts(self, key.seed, layer) for layer in range(key.layers)]
+        #: Their experts are made whenever asked for: `experts` and `experts_of_rank` give those that are held.
+        self.layers = [self._layer(weights, seeded, key.held) for seeded in self._seeded]
         self.has_attention = key.attention
         self.around: Around | None = None
         #: By member of a group: its part of what stands around the layers. The whole is that of the only member.
@@ -154,8 +155,8 @@ class Network:
         return self._held(layer, logical, quantization, make)
 
     def rounded(self, layer: int, quantization: str = "none") -> LayerWeights:
-        """The weights of a layer as a reference reads them: rounded where they are quantized, and otherwise made anew
-        unless they are held."""
+        """The weights of a layer as a reference reads them: with experts that are made, and rounded where they are
+        quantized, one at a time, unless unrounded ones are held."""
         source = self._source(layer)
         experts = source if quantization == "none" else Rounded(source, quantization)
         return replace(self.layers[layer], experts=experts)
@@ -166,7 +167,7 @@ class Network:
 
     def _source(self, layer: int) -> ExpertSource:
         held = self._experts.get((layer, self._all, "none"))
-        return held if isinstance(held, ExpertWeights) else self.layers[layer].experts
+        return held if isinstance(held, ExpertWeights) else self._seeded[layer]
 
     def _held(
         self, layer: int, logical: tuple[int, ...], quantization: str, make: Callable[[], HeldExperts]
@@ -178,9 +179,7 @@ class Network:
 
     def _made(self, layer: int, logical: tuple[int, ...], quantization: str) -> HeldExperts:
         if quantization == "none":
-            seeded = self.layers[layer].experts
-            assert isinstance(seeded, SeededExperts)
-            return seeded.make(logical, self._sign)
+            return self._seeded[layer].make(logical, self._sign)
         shape = self.model.hidden, self.model.expert_intermediate
         return quantize(self._source(layer), logical, shape, self.dtype, quantization, self._sign)
 

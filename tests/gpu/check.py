@@ -106,7 +106,7 @@ def error_of(tried: Variant, skew: float, tokens: int) -> float:
     actual, _ = tried.layers[0].forward(hidden, scores, NoClock())
     weight, chosen = scores.double().softmax(dim=-1).topk(model.top_k)
     weight = weight / weight.sum(dim=-1, keepdim=True)
-    experts = tried.network.layers[0].experts
+    experts = tried.network.experts(0)
     expected = torch.zeros(hidden.shape, dtype=torch.float64, device=device)
     for expert in chosen.unique().tolist():
         token, place = (chosen == expert).nonzero(as_tuple=True)
