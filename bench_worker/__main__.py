@@ -75,6 +75,7 @@ def parser() -> argparse.ArgumentParser:
     table.add_argument("--tokens", default="1,8,64,512,2048", metavar="N,N,…", help="tokens of a step")
     table.add_argument("--dtype", default="bfloat16")
     table.add_argument("--load", default="uniform", help="uniform or zipf")
+    table.add_argument("--quantization", default="none", help="format of the experts: none, int8 or int4")
     table.add_argument(
         "--out", type=Path, metavar="FILE", help="calibrate first, and write the table with its machine and ceilings"
     )

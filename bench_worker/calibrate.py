@@ -86,16 +86,19 @@ def calibrate_apart(threads: int) -> Ceilings:
 
 
 class Probe:
-    """Ceilings measured between other work: each call takes a few milliseconds on the memory and one number format.
+    """Ceilings measured between other work: each call takes a few milliseconds on the memory and one number format, and
+    ``in_int8`` on that, too.
 
     `limits` gives those around one call, since the memory bus of a shared machine moves from second to second.
     """
 
-    def __init__(self, device: torch.device, dtype: str, resident_bytes: float = inf) -> None:
+    def __init__(self, device: torch.device, dtype: str, resident_bytes: float = inf, in_int8: bool = False) -> None:
         self._device, self._resident = device, resident_bytes
         self._cache = _cache_bytes(device)
         memory = _memory_kernels(device, max(BUFFER_BYTES, 2 * self._cache))
         self._kernels = [*memory, *matrix_kernels(device, [dtype], _shapes(device)[:1])]
+        if in_int8:
+            self._kernels += _int8_kernels(device, _shapes(device)[:1])
         self._started, self._before = time.perf_counter(), machine_state.snapshot()
         measure(self._kernels, device, 1, SECONDS)
         for kernel in self._kernels:
@@ -118,9 +121,9 @@ class Probe:
         rates: dict[str, float] = {}
         for kernel in self._kernels:
             rate = kernel.amount / statistics.median(kernel.seconds[around])
-            what = "memory" if kernel.ceiling in ("read", "copy") else "matrix"
+            what = {"read": "memory", "copy": "memory", INT8: INT8}.get(kernel.ceiling, "matrix")
             rates[what] = max(rate, rates.get(what, 0.0))
-        return Limits(rates["memory"], rates["matrix"], self._cache, self._resident)
+        return Limits(rates["memory"], rates["matrix"], self._cache, self._resident, rates.get(INT8))
 
     def ceilings(self, threads: int) -> Ceilings:
         """The best of all calls."""

@@ -13,10 +13,11 @@ from pydantic import BaseModel, ConfigDict
 from bench_worker import capacity
 from bench_worker.ceilings import Ceilings
 from bench_worker.errors import DoesNotFit, SpecError
+from bench_worker.kernels import rules
 from bench_worker.roofline import Bound
 from bench_worker.spec import Experiment, Library, Spec
 
-__all__ = ["Asked", "Row", "Table", "as_text", "ask", "need", "spec_of", "tokens_of"]
+__all__ = ["Asked", "Row", "Table", "as_text", "ask", "formats", "need", "spec_of", "tokens_of"]
 
 MAX_TOKENS, MAX_SIZES = 131_072, 16
 
@@ -31,10 +32,11 @@ class Asked(BaseModel):
     tokens: list[int]
     dtype: str
     load: str
+    quantization: str = "none"
 
     @property
     def spec(self) -> Spec:
-        return spec_of(self.model, self.tokens, self.dtype, self.load)
+        return spec_of(self.model, self.tokens, self.dtype, self.load, self.quantization)
 
 
 class Row(BaseModel):
@@ -79,6 +81,7 @@ class Table(BaseModel):
     model: str
     dtype: str
     load: str
+    quantization: str = "none"
     environment: dict[str, Any]
     ceilings: dict[str, Ceilings] | None = None
     meanwhile: Ceilings
@@ -99,20 +102,40 @@ def tokens_of(text: str) -> list[int]:
     return counts
 
 
-def ask(model: str, tokens: str, dtype: str = "bfloat16", load: str = "uniform", *, title: str = "") -> Asked:
+def formats(dtype: str, quantization: str) -> str:
+    """The number format of a layer and, where it is another, of its experts, in words."""
+    return dtype if quantization == "none" else f"{dtype}, experts in {quantization}"
+
+
+def ask(model: str, tokens: str, dtype: str = "bfloat16", load: str = "uniform", quantization: str = "none") -> Asked:
     """Check what a member asks for; a model is one of the presets. Raises `SpecError`."""
     counts = tokens_of(tokens)
-    spec_of(model, counts, dtype, load, allow_paths=False)
-    return Asked(title=title or f"Kernels: {model}, {dtype}", model=model, tokens=counts, dtype=dtype, load=load)
+    spec = spec_of(model, counts, dtype, load, quantization, allow_paths=False)
+    if reason := rules.refusal("auto", spec):
+        raise SpecError("base.kernels.quantization", quantization, reason.partition(": ")[2])
+    return Asked(
+        title=f"Kernels: {model}, {formats(dtype, quantization)}",
+        model=model,
+        tokens=counts,
+        dtype=dtype,
+        load=load,
+        quantization=quantization,
+    )
 
 
 def spec_of(
-    model: str, tokens: Sequence[int], dtype: str = "bfloat16", load: str = "uniform", *, allow_paths: bool = True
+    model: str,
+    tokens: Sequence[int],
+    dtype: str = "bfloat16",
+    load: str = "uniform",
+    quantization: str = "none",
+    *,
+    allow_paths: bool = True,
 ) -> Spec:
     """One MoE layer alone, as an experiment names it. Raises `SpecError` for what there isn't."""
     base = {
         "model": model,
-        "kernels": {"attention": False, "dtype": dtype, "fusion": "none"},
+        "kernels": {"attention": False, "dtype": dtype, "fusion": "none", "quantization": quantization},
         "load": {"profile": load},
         "workload": {"max_batch_tokens": max(tokens), "concurrency": 1},
     }
@@ -131,9 +154,10 @@ def as_text(table: Table) -> str:
     """The table for people: one block a number of tokens."""
     ceilings = table.meanwhile
     lines = [
-        f"{table.model}, one MoE layer, {table.dtype}, {table.load} load, {ceilings.threads} threads",
+        f"{table.model}, one MoE layer, {formats(table.dtype, table.quantization)}, {table.load} load, "
+        f"{ceilings.threads} threads",
         f"ceilings meanwhile: read {ceilings.read.value:.1f} GB/s, copy {ceilings.copy_rate.value:.1f} GB/s, "
-        f"{table.dtype} {ceilings.matrix[table.dtype].value:,.0f} GFLOP/s",
+        + ", ".join(f"{name} {rate.value:,.0f} GFLOP/s" for name, rate in ceilings.matrix.items()),
         *ceilings.warnings,
         f"{'tokens':>7}  {'backend':26}{'experts ms':>11}{'layer ms':>10}{'of floor':>9}{'bus GB/s':>10}  "
         f"{'bound by':9}{'to best':>8}{'padding':>9}{'error':>9}",

@@ -10,6 +10,7 @@ import torch
 
 from bench_worker import capacity, environment, host, machine_state, models, roofline
 from bench_worker.calibrate import Probe
+from bench_worker.ceilings import INT8
 from bench_worker.errors import DoesNotFit, Unavailable
 from bench_worker.interleave import Reading, interleaved
 from bench_worker.kernel_report import Row, Table, need
@@ -53,7 +54,8 @@ def measure(
     errors = {name: variant.check().rel_error for name, variant in variants.items()}
     if "auto" in variants:
         tune(variants["auto"], tokens)
-    probe = Probe(device, spec.kernels.dtype, resident_bytes=held.weights_bytes)
+    in_int8 = spec.kernels.quantization == INT8
+    probe = Probe(device, spec.kernels.dtype, resident_bytes=held.weights_bytes, in_int8=in_int8)
     machine, before = environment.machine(), machine_state.snapshot()
     rows: list[Row] = []
     for done, count in enumerate(tokens):
@@ -71,6 +73,7 @@ def measure(
         model=spec.model,
         dtype=spec.kernels.dtype,
         load=spec.load.profile,
+        quantization=spec.kernels.quantization,
         environment=machine | {"flags": flags},
         meanwhile=probe.ceilings(torch.get_num_threads()),
         rows=rows,
@@ -150,7 +153,7 @@ def _measured(
 
 def _experts_work(variant: Variant, tokens: int, counts: np.ndarray) -> Work:
     model, size = variant.network.model, variant.network.dtype.itemsize
-    stages = roofline.layer_work(model, size, tokens, counts)
+    stages = roofline.layer_work(model, size, tokens, counts, quantization=variant.spec.kernels.quantization)
     return sum((work for stage, work in stages.items() if top(stage) == "experts"), Work())
 
 

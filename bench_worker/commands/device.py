@@ -93,7 +93,7 @@ def kernels_command(args: argparse.Namespace) -> int:
     from bench_worker.calibrate import calibrate_apart
 
     tokens, threads = kernel_report.tokens_of(args.tokens), torch.get_num_threads()
-    spec = kernel_report.spec_of(args.model, tokens, args.dtype, args.load)
+    spec = kernel_report.spec_of(args.model, tokens, args.dtype, args.load, args.quantization)
     if args.out is None:
         table = kernel_table.measure(spec, tokens, environment.device())
         print(json.dumps([row.model_dump() for row in table.rows]) if args.json else kernel_report.as_text(table))

@@ -29,7 +29,7 @@ def refusal(backend: str, spec: Spec) -> str | None:
 def _gemms(backend: str, spec: Spec) -> str | None:
     """Two or three products an expert, the activation between them, of weights as they are."""
     if spec.kernels.quantization != "none":
-        return _not_quantized(backend, spec, "loop, zentorch or auto")
+        return _not_quantized(backend, spec)
     return _no_single_call(backend, spec)
 
 
@@ -57,8 +57,10 @@ def _no_single_call(backend: str, spec: Spec) -> str | None:
     return None
 
 
-def _not_quantized(backend: str, spec: Spec, others: str) -> str:
-    return f"kernels.quantization: {spec.kernels.quantization!r} is not something {backend!r} can compute; use {others}"
+def _not_quantized(backend: str, spec: Spec) -> str:
+    quantization = spec.kernels.quantization
+    others = "loop, zentorch or auto" if quantization == "int8" else "loop or auto"
+    return f"kernels.quantization: {quantization!r} is not something {backend!r} can compute; use {others}"
 
 
 def _quantized_dtype(spec: Spec) -> str | None:
@@ -70,7 +72,7 @@ def _quantized_dtype(spec: Spec) -> str | None:
 
 def _zentorch(backend: str, spec: Spec) -> str | None:
     if spec.kernels.quantization not in ("none", "int8"):
-        return _not_quantized(backend, spec, "loop or auto")
+        return _not_quantized(backend, spec)
     if reason := _quantized_dtype(spec):
         return reason
     if spec.kernels.dtype == "float16":
@@ -88,7 +90,7 @@ def _deepspeed_layer(backend: str, spec: Spec) -> str | None:
     """DeepSpeed's `MoE`: a gate by softmax that renormalises for k > 1 and keeps the weight as it is for k = 1."""
     name = "kernels.experts: 'deepspeed_layer'"
     if spec.kernels.quantization != "none":
-        return _not_quantized(backend, spec, "loop, zentorch or auto")
+        return _not_quantized(backend, spec)
     if spec.routing.strategy != "token_choice":
         return f"{name} routes by token_choice only; routing.strategy is {spec.routing.strategy}"
     if spec.routing.capacity_factor is not None:

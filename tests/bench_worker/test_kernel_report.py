@@ -42,7 +42,18 @@ def test_what_is_asked_for_has_a_title_and_survives_json():
     )
     assert Asked.model_validate_json(asked.model_dump_json()) == asked
     assert asked.spec.workload.max_batch_tokens == 8
-    assert ask("olmoe-1b-7b", "1", title="Mine").title == "Mine"
+
+
+def test_the_format_of_the_experts_is_part_of_what_is_asked_for():
+    asked = ask("olmoe-1b-7b", "1", quantization="int8")
+    assert asked.title == "Kernels: olmoe-1b-7b, bfloat16, experts in int8"
+    assert asked.spec.kernels.quantization == "int8"
+    before = asked.model_dump(exclude={"quantization"})  # as tables of before formats of experts were asked for
+    assert Asked.model_validate(before).quantization == "none"
+    with pytest.raises(SpecError) as caught:
+        ask("olmoe-1b-7b", "1", "float32", quantization="int8")
+    assert caught.value.field == "base.kernels.quantization"
+    assert "'int8' goes with bfloat16 rows; kernels.dtype is float32" in caught.value.message
 
 
 def test_the_path_of_a_config_is_for_the_command_line(tiny_config):

@@ -78,6 +78,28 @@ def test_a_share_is_the_floor_of_what_had_to_move_over_the_time(tiny_config, mon
             assert row.bound == "overhead"
 
 
+@pytest.mark.parametrize("quantization", ["int8", "int4"])
+def test_quantized_experts_are_held_against_what_they_have_to_move(wide_config, monkeypatch, quantization):
+    """8 tokens go to 2 experts each; at a byte a nanosecond the weights of all active ones are the floor."""
+    seen = []
+    monkeypatch.setattr(kernel_table.Probe, "limits", lambda probe, call: Limits(bytes_per_s=1e9, flops_per_s=inf))
+    work = kernel_table._experts_work
+    monkeypatch.setattr(kernel_table, "_experts_work", lambda *args: seen.append(work(*args)) or seen[-1])
+    table = measure(spec_of(str(wide_config), [8], quantization=quantization), [8], CPU)
+    rows = {row.backend: row for row in table.rows}
+    able = {name for name, row in rows.items() if row.available}
+    assert {"auto", "loop"} <= able <= {"auto", "loop", "zentorch"}
+    assert rows["loop"].fusion == "gate_up"
+    assert f"'{quantization}' is not something 'deepspeed' can compute" in rows["deepspeed"].reason
+    stored = capacity.stored_bytes(256, 128, 2, quantization)
+    assert seen[0].weight_bytes % stored == 0
+    assert seen[0].weight_bytes / stored <= 8
+    assert (seen[0].int8_flops > 0) is (quantization == "int8")
+    assert table.quantization == quantization
+    assert as_text(table).startswith(f"{wide_config}, one MoE layer, bfloat16, experts in {quantization}, uniform load")
+    assert (" int8 " in as_text(table).splitlines()[1]) is (quantization == "int8")
+
+
 def test_ratios_are_to_the_fastest(table):
     for tokens in (1, 40):
         rows = [row for row in table.rows if row.tokens == tokens and row.available]

@@ -52,6 +52,7 @@ class KernelsAsked(Asked):
     tokens: list[Tokens] = Field(default=[1, 8, 64, 512, 2048], description="Of a step, each a column.")
     dtype: str = Field(default="bfloat16", description="Of weights and activations.")
     load: str = Field(default="uniform", description="Of the experts: `uniform` or `zipf`.")
+    quantization: str = Field(default="none", description="Format of the experts: `none`, `int8` or `int4`.")
 
 
 class MachineList(APIView):

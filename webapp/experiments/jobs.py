@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
-from bench_worker.kernel_report import Table
+from bench_worker.kernel_report import Asked, Table
 from bench_worker.result import Result
 from webapp.experiments import attempts
 from webapp.experiments.models import Experiment, Kind
@@ -54,19 +55,15 @@ def _kernels(row: Experiment, directory: Path) -> list[str]:
 
 def kernels_command(row: Experiment) -> list[str]:
     """The arguments that measure the same table again."""
-    asked = row.document
-    tokens = ",".join(map(str, asked["tokens"]))
-    return [
-        "kernels",
-        "--model",
-        asked["model"],
-        "--tokens",
-        tokens,
-        "--dtype",
-        asked["dtype"],
-        "--load",
-        asked["load"],
-    ]
+    asked = Asked.model_validate(row.document)
+    options = {
+        "--model": asked.model,
+        "--tokens": ",".join(map(str, asked.tokens)),
+        "--dtype": asked.dtype,
+        "--load": asked.load,
+        "--quantization": asked.quantization,
+    }
+    return ["kernels", *chain.from_iterable(options.items())]
 
 
 def _kernels_seconds(row: Experiment) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from bench_worker.kernel_report import Table
+from bench_worker.kernel_report import Asked, Table, formats
 from webapp.experiments import ceilings_chart, jobs, kernel_tables
 from webapp.experiments.models import HELD, Experiment, Kind, Machine, State
 
@@ -49,9 +49,14 @@ def of_machine(machine: Machine, chosen: str = "", before: str = "") -> dict[str
 
 
 def _before(row: Experiment, others: Sequence[Experiment]) -> Experiment | None:
-    """The last of ``others``, latest first, that was measured before ``row`` in the same number format."""
-    alike = (other for other in others if other.document["dtype"] == row.document["dtype"])
+    """The last of ``others``, latest first, that was measured before ``row`` in the same number formats."""
+    alike = (other for other in others if _formats(other) == _formats(row))
     return next((other for other in alike if _ended(other) < _ended(row)), None)
+
+
+def _formats(row: Experiment) -> str:
+    asked = Asked.model_validate(row.document)
+    return formats(asked.dtype, asked.quantization)
 
 
 def _ended(row: Experiment) -> datetime:
@@ -67,10 +72,10 @@ def _pending(pool: str) -> Experiment | None:
 
 def of_row(row: Experiment) -> dict[str, Any]:
     """What was asked of a table and, once it is done, what came back."""
-    asked = row.document
+    asked = Asked.model_validate(row.document)
     return {
-        "differs": {name: asked[name] for name in ("model", "dtype", "load")}
-        | {"tokens": ", ".join(f"{count:,}" for count in asked["tokens"])},
+        "differs": asked.model_dump(include={"model", "dtype", "load", "quantization"})
+        | {"tokens": ", ".join(f"{count:,}" for count in asked.tokens)},
         "command": " ".join(["python -m bench_worker", *jobs.kernels_command(row)]),
         "grid": kernel_tables.grid(Table.model_validate(row.result)) if row.state == State.DONE else None,
     }

@@ -13,12 +13,19 @@ from bench_worker.kernel_report import Asked, ask
 from bench_worker.spec import SpecError
 from bench_worker.spec_fields import Dtype
 from webapp.experiments import memory
+from webapp.experiments.fields import choices
 from webapp.experiments.forms import Renderer
 from webapp.experiments.models import Experiment
 
 MODEL, TOKENS = "qwen3-30b-a3b", "1, 8, 64, 512, 2048"
 #: The form's field for the place that an error names.
-FIELDS = {"base.model": "model", "--tokens": "tokens", "base.kernels.dtype": "dtype", "base.load.profile": "load"}
+FIELDS = {
+    "base.model": "model",
+    "--tokens": "tokens",
+    "base.kernels.dtype": "dtype",
+    "base.load.profile": "load",
+    "base.kernels.quantization": "quantization",
+}
 
 
 def _choice(label: str, help_text: str, values: list[str], initial: str) -> forms.CharField:
@@ -43,6 +50,9 @@ class KernelsForm(forms.Form):
     )
     dtype = _choice("Number format", "Of weights and activations.", list(get_args(Dtype)), "bfloat16")
     load = _choice("Expert load", "All experts alike, or by rank.", ["uniform", "zipf"], "uniform")
+    quantization = _choice(
+        "Format of the experts", "Their weights as they are, or rounded.", choices("base.kernels.quantization"), "none"
+    )
 
     @classmethod
     def like(cls, tables: Sequence[Experiment]) -> Self:
@@ -55,7 +65,8 @@ class KernelsForm(forms.Form):
     def clean(self) -> None:
         given = self.cleaned_data
         try:
-            self.asked = ask(given["model"], given["tokens"], given["dtype"], given["load"])
+            formats = given["dtype"], given["load"], given["quantization"]
+            self.asked = ask(given["model"], given["tokens"], *formats)
         except SpecError as error:
             for problem in error.errors:
                 self.add_error(FIELDS.get(problem.field), problem.message)

@@ -48,7 +48,8 @@ def test_kernels_are_measured_as_the_page_proposes(api: Client, member: User) ->
 @pytest.mark.parametrize(
     ("asked", "field"),
     [({"model": "gpt"}, "model"), ({"tokens": []}, "tokens"), ({"tokens": [0]}, "tokens.0"),
-     ({"tokens": "1, 8"}, "tokens"), ({"dtype": "int3"}, "dtype"), ({"load": "hot"}, "load"), ({"x": 1}, "x")],
+     ({"tokens": "1, 8"}, "tokens"), ({"dtype": "int3"}, "dtype"), ({"load": "hot"}, "load"),
+     ({"quantization": "int3"}, "quantization"), ({"x": 1}, "x")],
 )  # fmt: skip
 def test_a_bad_value_names_its_field(api: Client, asked: Any, field: str) -> None:
     response = ask(api, machines.register_this(MACHINE, "gpu").pk, asked)

@@ -16,7 +16,9 @@ from webapp.experiments.kernels import RULES
 from webapp.experiments.models import Experiment, Kind, Machine, State
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_broker")]
-GIVEN = {"model": "olmoe-1b-7b", "tokens": "1, 64", "dtype": "bfloat16", "load": "uniform"}
+GIVEN = {
+    "model": "olmoe-1b-7b", "tokens": "1, 64", "dtype": "bfloat16", "load": "uniform", "quantization": "none"
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -55,6 +57,8 @@ def test_the_button_queues_a_table_in_the_machines_pool(signed_in: Any, member: 
         ({"dtype": "fp8"}, "dtype", "'fp8' is not one of "),
         ({"load": "recorded"}, None, "the profile recorded replays one"),
         ({"load": "odd"}, "load", "'odd' is not one of "),
+        ({"quantization": "fp8"}, "quantization", "'fp8' is not built yet; this version runs none, int8, int4"),
+        ({"quantization": "int4", "model": "gpt-oss-20b"}, "quantization", "'auto' finds nothing that can run: "),
     ],
 )
 def test_what_there_is_not_is_refused_beside_its_field(

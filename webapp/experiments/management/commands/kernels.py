@@ -24,13 +24,14 @@ class Command(QueueingCommand):
         parser.add_argument("--tokens", default=TOKENS, metavar="N,N,…", help="tokens of a step")
         parser.add_argument("--dtype", default="bfloat16")
         parser.add_argument("--load", default="uniform", help="uniform or zipf")
+        parser.add_argument("--quantization", default="none", help="format of the experts: none, int8 or int4")
         super().add_arguments(parser)
 
     def handle(self, *args: Any, pool: str | None, wait: bool, out: Path | None, **options: Any) -> None:
         chosen = pool or settings.MOESCOPE_POOL
 
         def enqueue() -> Experiment:
-            asked = ask(*(options[name] for name in ("model", "tokens", "dtype", "load")))
+            asked = ask(*(options[name] for name in ("model", "tokens", "dtype", "load", "quantization")))
             memory.check_kernels(asked, chosen)
             return queue.enqueue_kernels(asked, author=None, pool=chosen)
 
