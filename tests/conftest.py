@@ -6,6 +6,7 @@ for them. Under pytest-xdist each worker process has servers of its own.
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from collections.abc import Iterator
@@ -20,6 +21,10 @@ import pytest
 # start inherit it; torch reads it when it is first imported, after this.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Modules and tests stay to the end: the garbage collector need not walk through their millions of objects while they
+# come, nor whenever it looks later.
+gc.disable()
+
 #: What takes longest, much of it waiting. It begins first, beside tests that compute: else it would be last, as
 #: pytest-django puts tests that ask for no database there.
 LONGEST = (
@@ -33,6 +38,12 @@ LONGEST = (
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")
