@@ -87,6 +87,28 @@ def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue, "wake", lambda pool: None)
 
 
+@pytest.fixture(scope="class")
+def kept_rows(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """What class-scoped fixtures put into the database while no worker hears of it: each test of the class finds it,
+    and is rolled back to it; it goes with the class."""
+    from django.db import transaction
+
+    from webapp.experiments import queue
+
+    with pytest.MonkeyPatch.context() as patch, django_db_blocker.unblock(), transaction.atomic():
+        patch.setattr(queue, "wake", lambda pool: None)
+        yield
+        transaction.set_rollback(True)
+
+
+@pytest.fixture(scope="class")
+def kept_member(kept_rows: None) -> Any:
+    """A runner called anna, as ``member``, to whom the rows of a class can belong."""
+    from webapp.accounts.models import User
+
+    return User.objects.create_user("anna", role="runner")
+
+
 @pytest.fixture(scope="session")
 def kept_ceilings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that keeps this machine's ceilings, also for programs that tests start.
