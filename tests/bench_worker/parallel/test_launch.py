@@ -31,14 +31,14 @@ sys.exit(main(sys.argv[1:]))
 
 @pytest.fixture
 def experiment_file(tiny_config, tmp_path):
-    def write(requests=4, **parallel):
+    def write(requests=4, concurrency=2, **parallel):
         several = {"mode": "distributed", "layout": {"tp": 1, "dp": 2, "nodes": 1}} | parallel
         path = tmp_path / "experiment.json"
         path.write_text(json.dumps({
             "base": {
                 "model": str(tiny_config), "layers": 2, "parallel": several,
                 "kernels": {"dtype": "float32"},
-                "workload": {"requests": requests, "prompt_tokens": 5, "output_tokens": 4, "concurrency": 2},
+                "workload": {"requests": requests, "prompt_tokens": 5, "output_tokens": 4, "concurrency": concurrency},
             },
             "measure": {"warmup_steps": 1},
         }))  # fmt: skip
@@ -78,7 +78,7 @@ def test_a_file_with_real_ranks_starts_them_and_the_first_writes_the_result(expe
 def measuring(experiment_file):
     """A run of two ranks in the midst of its steps; the pids of its ranks."""
     program = subprocess.Popen(
-        [sys.executable, "-c", IMPATIENT, "run", str(experiment_file(requests=100_000))],
+        [sys.executable, "-c", IMPATIENT, "run", str(experiment_file(requests=10_000))],
         cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     said = []
@@ -188,7 +188,7 @@ def at_its_end(experiment_file):
     """A run whose rank 0 writes a result that nobody reads yet, and has given no sign for longer than a rank in its
     steps may be silent; with the pid of that rank."""
     program = subprocess.Popen(
-        [sys.executable, "-c", IMPATIENT, "run", str(experiment_file(requests=300))],
+        [sys.executable, "-c", IMPATIENT, "run", str(experiment_file(requests=2000, concurrency=500))],
         cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     for line in program.stderr:
