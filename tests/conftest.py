@@ -29,6 +29,7 @@ gc.disable()
 #: pytest-django puts tests that ask for no database there.
 LONGEST = (
     "tests/faults/",
+    "tests/bench_worker/parallel/test_launch.py",
     "tests/browser/test_every_page.py",
     "tests/browser/test_spine.py",
     "tests/test_deployment_by_hand.py",
