@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from math import ceil, exp, log, log1p, sqrt
 
 import numpy as np
-from scipy.special import stdtr, stdtrit
 
 from bench_worker.average_ranks import average_ranks
 from bench_worker.findings import Change, Comparison
@@ -135,6 +134,8 @@ def _compared(ratios: np.ndarray, turn: Turns | None, between: float, *, paired:
 
 def _comparison(log_ratio: float, error: float, degrees: float, samples: int, paired: bool) -> Comparison:
     """Of ``log_ratio`` with its standard ``error``."""
+    from scipy.special import stdtr, stdtrit  # here: a fifth of the start of a web process, which needs it late
+
     half = error * float(stdtrit(degrees, 0.975))
     score = abs(log_ratio) / error if error else np.inf if log_ratio else 0.0
     p_value = float(2 * stdtr(degrees, -score))

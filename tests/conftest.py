@@ -6,6 +6,7 @@ for them. Under pytest-xdist each worker process has servers of its own.
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from collections.abc import Iterator
@@ -20,10 +21,15 @@ import pytest
 # start inherit it; torch reads it when it is first imported, after this.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Modules and tests stay to the end: the garbage collector need not walk through their millions of objects while they
+# come, nor whenever it looks later.
+gc.disable()
+
 #: What takes longest, much of it waiting. It begins first, beside tests that compute: else it would be last, as
 #: pytest-django puts tests that ask for no database there.
 LONGEST = (
     "tests/faults/",
+    "tests/bench_worker/parallel/test_launch.py",
     "tests/browser/test_every_page.py",
     "tests/browser/test_spine.py",
     "tests/test_deployment_by_hand.py",
@@ -33,6 +39,12 @@ LONGEST = (
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")
@@ -74,6 +86,28 @@ def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     from webapp.experiments import queue
 
     monkeypatch.setattr(queue, "wake", lambda pool: None)
+
+
+@pytest.fixture(scope="class")
+def kept_rows(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """What class-scoped fixtures put into the database while no worker hears of it: each test of the class finds it,
+    and is rolled back to it; it goes with the class."""
+    from django.db import transaction
+
+    from webapp.experiments import queue
+
+    with pytest.MonkeyPatch.context() as patch, django_db_blocker.unblock(), transaction.atomic():
+        patch.setattr(queue, "wake", lambda pool: None)
+        yield
+        transaction.set_rollback(True)
+
+
+@pytest.fixture(scope="class")
+def kept_member(kept_rows: None) -> Any:
+    """A runner called anna, as ``member``, to whom the rows of a class can belong."""
+    from webapp.accounts.models import User
+
+    return User.objects.create_user("anna", role="runner")
 
 
 @pytest.fixture(scope="session")

@@ -61,9 +61,10 @@ DRAWN = """async () => {
 }"""
 #: What is folded is part of the page.
 UNFOLD = "for (const fold of document.querySelectorAll('main details:not(.menu)')) fold.open = true"
-#: All rules, or the one that is named.
+#: All rules, or the one that is named. None of them asks what style sheets say, so they are not fetched again.
 RUN_AXE = """async (rule) => {
-  const { violations } = await axe.run(document, { resultTypes: ["violations"], ...(rule && { runOnly: [rule] }) });
+  const options = { resultTypes: ["violations"], preload: { assets: ["media"] } };
+  const { violations } = await axe.run(document, { ...options, ...(rule && { runOnly: [rule] }) });
   const words = (id) => ({ html, any }) => `${id}: ${html.slice(0, 120)} ${any[0]?.message ?? ""}`;
   return violations.flatMap(({ id, nodes }) => nodes.map(words(id)));
 }"""
@@ -74,9 +75,9 @@ class Visit:
 
     def __init__(self, page: Page, server: str) -> None:
         self.page, self.server = page, server
-        self.axe = AXE.read_text()
         self.complaints: list[str] = []
         page.add_init_script(WATCH_SHIFTS)
+        page.add_init_script(path=AXE)  # as the policy lets no foreign script in, it comes by the debugger
         page.on(
             "console", lambda said: self.complaints.append(said.text) if said.type in ("error", "warning") else None
         )
@@ -106,7 +107,7 @@ class Visit:
         self.page.evaluate(UNFOLD)
         self.page.evaluate(DRAWN)
         yield from self._seen(width, loaded)
-        self.complaints.clear()  # axe asks for the style sheets again
+        self.complaints.clear()  # they were told
         # pages honour the wish for less motion, so no colour is between two others when its contrast is read
         self.page.emulate_media(color_scheme=switched, reduced_motion="reduce")
         self.page.evaluate(DRAWN)
@@ -117,8 +118,6 @@ class Visit:
         if scrolls > width:
             yield f"{scheme}: {scrolls} px wide"
         yield from (f"{scheme}: {complaint}" for complaint in self.complaints)
-        if rule is None:
-            self.page.evaluate(self.axe)  # as the policy lets no foreign script in, it comes by the debugger
         yield from (f"{scheme}: {violation}" for violation in self.page.evaluate(RUN_AXE, rule))
 
 
@@ -130,8 +129,8 @@ def visit(page: Page, live_server: Any, no_broker: None) -> Visit:
 def problems_at(visit: Visit, addresses: dict[str, str]) -> list[str]:
     return [
         f"{name} at {width} px: {problem}"
+        for width in SCREENS  # outside: to resize a page before it is left means to draw it once more
         for name, address in addresses.items()
-        for width in SCREENS
         for problem in visit.problems(address, width)
     ]
 

@@ -182,7 +182,7 @@ def test_a_killed_measurement_is_told_and_the_next_one_runs(
     expect(page.get_by_text(re.compile("step .* of"))).to_be_visible(timeout=MEASURED_MS)
     [program] = product.measuring()
     program.kill()
-    expect(page.get_by_text("killed (SIGKILL)")).to_be_visible()
+    expect(page.get_by_text("killed (SIGKILL)")).to_be_visible(timeout=MEASURED_MS)
 
     ask(page, product, Title="Next", Requests="1", Concurrency="1", Prompt_tokens="16", Output_tokens="2")
     expect(page.get_by_text(re.compile("^A step takes"))).to_be_visible(timeout=MEASURED_MS)

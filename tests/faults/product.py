@@ -59,7 +59,7 @@ class Product:
 
     def stop(self) -> None:
         self.up.send_signal(signal.SIGINT)
-        self.up.wait(30)
+        self.up.wait(PATIENCE_S)
 
     def says(self, pattern: str, since: int = 0) -> re.Match[str]:
         """Wait until it has said something like ``pattern``, after so many lines."""
@@ -108,7 +108,7 @@ class Product:
         try:
             yield worker
             worker.terminate()
-            worker.wait(15)
+            worker.wait(PATIENCE_S)
         finally:
             processes.kill([worker, *processes.descendants(worker.pid)])
 

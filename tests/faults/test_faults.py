@@ -34,7 +34,7 @@ def trial(kept_ceilings: Path) -> Iterator[subprocess.Popen[str]]:
         yield process
         assert process.stdin is not None
         process.stdin.close()
-        process.wait(30)
+        process.wait(120)
 
 
 @pytest.mark.parametrize("name", FAULTS)

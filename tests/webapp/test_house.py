@@ -13,6 +13,7 @@ from django.urls.converters import IntConverter, PathConverter, SlugConverter, S
 
 from tests.webapp.experiments import rows
 from tests.webapp.history.make_nights import day, night, schedule
+from tests.webapp.kept import OfKeptMember
 from webapp.history import series
 from webapp.history.models import Series
 from webapp.traces.recording_store import import_recording
@@ -61,18 +62,19 @@ def test_the_walk_over_the_addresses_finds_them():
     assert {"/", "/experiments/new/", "/experiments/1/", "/machines/1/", "/traces/", "/password/"} <= set(addresses())
 
 
-@pytest.fixture
-def furnished(member, no_broker, tmp_path):
+@pytest.fixture(scope="class")
+def furnished(kept_member, tmp_path_factory):
     """Something to show at every address, to an administrator. Gives the addresses that stand for the samples of the
     walk."""
-    member.role = "admin"
-    member.save()
-    row = rows.done(member)
-    (tmp_path / "x.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,5,6\n")
-    import_trace(tmp_path / "x.csv")
-    (tmp_path / "x.json").write_text('{"counts": [[2, 1]]}')
-    import_recording([tmp_path / "x.json"])
-    night(planned := schedule(member), day(0))
+    kept_member.role = "admin"
+    kept_member.save()
+    row = rows.done(kept_member)
+    folder = tmp_path_factory.mktemp("library")
+    (folder / "x.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,5,6\n")
+    import_trace(folder / "x.csv")
+    (folder / "x.json").write_text('{"counts": [[2, 1]]}')
+    import_recording([folder / "x.json"])
+    night(planned := schedule(kept_member), day(0))
     series.follow(day(1))
     first, last = row.runs.order_by("position").first(), row.runs.order_by("position").last()
     return {
@@ -85,16 +87,17 @@ def furnished(member, no_broker, tmp_path):
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("address", [a for a in addresses() if a not in by_token()])
-def test_every_address_answers_a_member_and_every_page_has_one_heading_and_a_title(signed_in, furnished, address):
-    expected = 405 if address in TAKES_FORMS_ONLY else 403 if address == "/sign-in/x/" else 200
-    for sample, real in furnished.items():
-        address = address.replace(sample, real)
-    response = signed_in.get(address, follow=True)
-    assert response.status_code == expected
-    if expected != 405 and response["Content-Type"].startswith("text/html"):
-        assert response.text.count("<h1") == 1
-        assert re.search(r"<title>\S.* · Moescope</title>", response.text)
+class TestEveryAddress(OfKeptMember):
+    @pytest.mark.parametrize("address", [a for a in addresses() if a not in by_token()])
+    def test_it_answers_a_member_and_every_page_has_one_heading_and_a_title(self, furnished, signed_in, address):
+        expected = 405 if address in TAKES_FORMS_ONLY else 403 if address == "/sign-in/x/" else 200
+        for sample, real in furnished.items():
+            address = address.replace(sample, real)
+        response = signed_in.get(address, follow=True)
+        assert response.status_code == expected
+        if expected != 405 and response["Content-Type"].startswith("text/html"):
+            assert response.text.count("<h1") == 1
+            assert re.search(r"<title>\S.* · Moescope</title>", response.text)
 
 
 @pytest.mark.django_db

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-from scipy.special import stdtr
 
 #: Nights that are split together, and at most so many on each side decide whether a point is one.
 WINDOW, NEAR = 60, 30
@@ -195,6 +194,8 @@ def _kept(logs: np.ndarray, considered: Sequence[int]) -> list[ChangePoint]:
 
 def _tested(logs: np.ndarray, start: int, at: int, end: int) -> ChangePoint:
     """Student's t-test of the levels before and after ``at``, by the nights near it."""
+    from scipy.special import stdtr  # here: a fifth of a process's start, and only who analyses nights needs it
+
     before, after = logs[max(start, at - NEAR) : at], logs[at : min(end, at + NEAR)]
     step = float(after.mean() - before.mean())
     freedom = before.size + after.size - 2

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import stdtrit
 
 #: Nights of a week, and the least of them that a comparison of two weeks needs.
 WEEK, LEAST = 7, 4
@@ -21,6 +20,8 @@ def week_change(values: Sequence[float]) -> list[float]:
     ``values`` [N], all above 0. Welch's t on logarithms (Welch, Biometrika 1947). Empty with fewer than `LEAST` nights
     in either week.
     """
+    from scipy.special import stdtrit  # here: a fifth of a process's start, and only who analyses nights needs it
+
     logs = np.log(np.asarray(values[-2 * WEEK :], float))
     now, before = logs[-WEEK:], logs[:-WEEK]
     if before.size < LEAST:

@@ -1,5 +1,6 @@
 """The command that starts real ranks: what it writes, and what it says when one of them dies, hangs or is refused."""
 
+import contextlib
 import json
 import os
 import signal
@@ -16,7 +17,7 @@ from bench_worker.parallel import launch, trail
 from bench_worker.parallel.trail import Pace
 from bench_worker.parallel.world import SIGNS, Place, place_of_this_process, refuse_more_ranks_than_devices
 from bench_worker.result import Result
-from tests.webapp.experiments.waiting import wait_until
+from tests.webapp.experiments.waiting import is_gone, wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
 #: As the command line, with less patience for a rank that hangs.
@@ -31,14 +32,14 @@ sys.exit(main(sys.argv[1:]))
 
 @pytest.fixture
 def experiment_file(tiny_config, tmp_path):
-    def write(requests=4, **parallel):
+    def write(requests=4, concurrency=2, **parallel):
         several = {"mode": "distributed", "layout": {"tp": 1, "dp": 2, "nodes": 1}} | parallel
         path = tmp_path / "experiment.json"
         path.write_text(json.dumps({
             "base": {
                 "model": str(tiny_config), "layers": 2, "parallel": several,
                 "kernels": {"dtype": "float32"},
-                "workload": {"requests": requests, "prompt_tokens": 5, "output_tokens": 4, "concurrency": 2},
+                "workload": {"requests": requests, "prompt_tokens": 5, "output_tokens": 4, "concurrency": concurrency},
             },
             "measure": {"warmup_steps": 1},
         }))  # fmt: skip
@@ -74,11 +75,21 @@ def test_a_file_with_real_ranks_starts_them_and_the_first_writes_the_result(expe
     assert len(run.requests.ttft_ms) == 4
 
 
+def ranks_of(program):
+    """The processes of its ranks that live, by rank."""
+    found = {}
+    for child in psutil.Process(program.pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended in between
+            if (rank := child.environ().get("RANK")) is not None:
+                found[int(rank)] = child
+    return found
+
+
 @pytest.fixture
 def measuring(experiment_file):
     """A run of two ranks in the midst of its steps; the pids of its ranks."""
     program = subprocess.Popen(
-        [sys.executable, "-c", IMPATIENT, "run", str(experiment_file(requests=100_000))],
+        [sys.executable, "-c", IMPATIENT, "run", str(experiment_file(requests=10_000))],
         cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     said = []
@@ -88,14 +99,12 @@ def measuring(experiment_file):
             break
     else:
         raise AssertionError("".join(said))
-    ranks = {}
-    for child in psutil.Process(program.pid).children(recursive=True):
-        if (rank := child.environ().get("RANK")) is not None:
-            ranks[int(rank)] = child.pid
+    ranks = {rank: process.pid for rank, process in ranks_of(program).items()}
     assert set(ranks) == {0, 1}
     yield program, ranks
-    for pid in (program.pid, *ranks.values()):
-        if psutil.pid_exists(pid):
+    program.kill()
+    for pid in ranks.values():
+        with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     program.wait()
 
@@ -108,8 +117,8 @@ def rest_of(program):
     return errors(said)
 
 
-def gone(ranks):
-    return not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in ranks.values())
+def gone(ranks, within_s=0):
+    return all(is_gone(pid, within_s) for pid in ranks.values())
 
 
 @pytest.mark.parametrize(
@@ -136,8 +145,7 @@ def test_a_stop_reaches_every_rank(measuring):
 def test_ranks_end_with_a_launcher_that_was_killed(measuring):
     program, ranks = measuring
     program.kill()
-    psutil.wait_procs([psutil.Process(pid) for pid in ranks.values() if psutil.pid_exists(pid)], timeout=20)
-    assert gone(ranks)
+    assert gone(ranks, within_s=20)
 
 
 def test_another_number_of_ranks_than_the_layout_has_is_refused(experiment_file):
@@ -188,7 +196,7 @@ def at_its_end(experiment_file):
     """A run whose rank 0 writes a result that nobody reads yet, and has given no sign for longer than a rank in its
     steps may be silent; with the pid of that rank."""
     program = subprocess.Popen(
-        [sys.executable, "-c", IMPATIENT, "run", str(experiment_file(requests=300))],
+        [sys.executable, "-c", IMPATIENT, "run", str(experiment_file(requests=2000, concurrency=500))],
         cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     for line in program.stderr:
@@ -196,8 +204,7 @@ def at_its_end(experiment_file):
             break
     else:
         raise AssertionError("it never wrote")
-    ranks = [one for one in psutil.Process(program.pid).children(recursive=True) if one.environ().get("RANK") == "0"]
-    (rank,) = ranks
+    rank = ranks_of(program)[0]
     signs = Path(rank.environ()[SIGNS]) / "0"
     assert wait_until(lambda: time.monotonic() - trail.read(signs).at_s > 12 + 3 * launch.LOOK_S, within_s=60)
     yield program, rank.pid

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -73,60 +72,56 @@ def same_connection() -> Iterator[None]:
         signal.connect(close_old_connections)
 
 
-def furnished(member: User, address: str, tmp_path: Path) -> list[int | str]:
-    """Something of every kind that the address can ask for: keys or names."""
-    room = address.removeprefix(f"{API}/").partition("/")[0]
-    match room:
-        case "experiments":
-            return [put(member).pk, measuring(member).pk, done(member).pk, ended(put(member), State.CANCELED).pk]
-        case "runs" | "compare":
-            return [run.pk for run in done(member).runs.all()]
-        case "machines":
-            return [machines.register_this(MACHINE, "default").pk]
-        case "schedules":
-            return [schedule(member).pk]
-        case "series" | "changes":
-            nights(schedule(member), 0, 12, from_night=7, step_us=1.5)
-            return [row.pk for row in (Series if room == "series" else Change).objects.all()]
-        case "team":
-            return [member.pk, User.objects.create_user("bert").pk]
-        case "tokens":
-            return [tokens.issue(member, "theirs", list(Scope), None)[0].pk]
-        case "traces":
-            (tmp_path / "day.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,5,6\n")
-            return [import_trace(tmp_path / "day.csv", by=member)[0].name]
-        case "recordings":
-            (tmp_path / "load.json").write_text('{"counts": [[2, 1]]}')
-            return [import_recording([tmp_path / "load.json"], by=member)[0].name]
-    return []
+@pytest.fixture(scope="class")
+def known(kept_member: User, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[int | str]]:
+    """Something of every kind that addresses can ask for: keys or names, by the address's first word."""
+    member, folder = kept_member, tmp_path_factory.mktemp("library")
+    nights(planned := schedule(member), 0, 12, from_night=7, step_us=1.5)
+    runs = [run.pk for run in done(member).runs.all()]
+    (folder / "day.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,5,6\n")
+    (folder / "load.json").write_text('{"counts": [[2, 1]]}')
+    return {
+        "experiments": [put(member).pk, measuring(member).pk, done(member).pk, ended(put(member), State.CANCELED).pk],
+        "runs": runs,
+        "compare": runs,
+        "machines": [machines.register_this(MACHINE, "default").pk],
+        "schedules": [planned.pk],
+        "series": [row.pk for row in Series.objects.all()],
+        "changes": [row.pk for row in Change.objects.all()],
+        "team": [member.pk, User.objects.create_user("bert").pk],
+        "tokens": [tokens.issue(member, "theirs", list(Scope), None)[0].pk],
+        "traces": [import_trace(folder / "day.csv", by=member)[0].name],
+        "recordings": [import_recording([folder / "load.json"], by=member)[0].name],
+    }
 
 
-@pytest.mark.usefixtures("same_connection")
-@pytest.mark.parametrize("mode", GenerationMode)
-@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.label)
-def test_no_request_meets_a_fault_or_an_undocumented_answer(
-    member: User, operation: Any, mode: GenerationMode, tmp_path: Path
-) -> None:
-    known = furnished(member, operation.path, tmp_path)
-    _, token = tokens.issue(User.objects.create_user("olga", role=Role.ADMIN), "test", list(Scope), None)
-    keys = st.one_of(st.none(), st.sampled_from(known)) if known else st.none()
+class TestRequests:
+    @pytest.mark.usefixtures("same_connection")
+    @pytest.mark.parametrize("mode", GenerationMode)
+    @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.label)
+    def test_no_request_meets_a_fault_or_an_undocumented_answer(
+        self, operation: Any, mode: GenerationMode, known: dict[str, list[int | str]]
+    ) -> None:
+        room = operation.path.removeprefix(f"{API}/").partition("/")[0]
+        _, token = tokens.issue(User.objects.create_user("olga", role=Role.ADMIN), "test", list(Scope), None)
+        keys = st.one_of(st.none(), st.sampled_from(known[room])) if room in known else st.none()
 
-    @settings(
-        max_examples=EXAMPLES, deadline=None, phases=[Phase.explicit, Phase.generate],
-        suppress_health_check=list(HealthCheck), derandomize=True, database=None,
-    )  # fmt: skip
-    @given(case=operation.as_strategy(generation_mode=mode), key=keys)
-    def send(case: Any, key: int | str | None) -> None:
-        for name in {"id", "name"} & set(case.path_parameters or {}) if key is not None else ():
-            case.path_parameters[name] = key
-        if mode == GenerationMode.POSITIVE or key is not None:
-            case.headers = {**(case.headers or {}), "Authorization": f"Bearer {token}"}
-        response = case.call(base_url="http://localhost", app=WSGIHandler())
-        assert response.status_code < 500
-        documented = operation.definition.raw["responses"]
-        assert str(response.status_code) in documented, response.text
-        if response.status_code != 204:
-            kinds = documented[str(response.status_code)]["content"]
-            assert response.headers["content-type"][0].partition(";")[0] in kinds
+        @settings(
+            max_examples=EXAMPLES, deadline=None, phases=[Phase.explicit, Phase.generate],
+            suppress_health_check=list(HealthCheck), derandomize=True, database=None,
+        )  # fmt: skip
+        @given(case=operation.as_strategy(generation_mode=mode), key=keys)
+        def send(case: Any, key: int | str | None) -> None:
+            for name in {"id", "name"} & set(case.path_parameters or {}) if key is not None else ():
+                case.path_parameters[name] = key
+            if mode == GenerationMode.POSITIVE or key is not None:
+                case.headers = {**(case.headers or {}), "Authorization": f"Bearer {token}"}
+            response = case.call(base_url="http://localhost", app=WSGIHandler())
+            assert response.status_code < 500
+            documented = operation.definition.raw["responses"]
+            assert str(response.status_code) in documented, response.text
+            if response.status_code != 204:
+                kinds = documented[str(response.status_code)]["content"]
+                assert response.headers["content-type"][0].partition(";")[0] in kinds
 
-    send()
+        send()

@@ -10,6 +10,7 @@ from django.test import Client
 
 from tests.webapp.api.conftest import API
 from tests.webapp.history.make_nights import MONDAY, day, nights, schedule
+from tests.webapp.kept import OfKeptMember
 from webapp.accounts.models import Deed, User
 from webapp.experiments import upkeep
 from webapp.experiments.models import Experiment
@@ -53,13 +54,6 @@ def test_the_list_has_a_constant_number_of_queries(
         assert len(api.get(f"{API}/series/").json()["results"]) == 9
 
 
-def changed(api: Client, member: User) -> Any:
-    """The change of the step time of a history that has one."""
-    nights(schedule(member), 0, 29, from_night=20, step_us=1.2, ttft_ms=1.2)
-    [change] = found(api)["changes"]
-    return change
-
-
 def send(api: Client, pk: int, document: Any) -> Any:
     return api.patch(f"{API}/changes/{pk}/", json.dumps(document), content_type="application/json")
 
@@ -71,30 +65,40 @@ def test_one_series_is_as_in_the_list(api: Client, member: User) -> None:
     assert api.get(f"{API}/series/0/").status_code == 404
 
 
-def test_a_decision_about_a_change_is_that_of_the_page(api: Client, member: User) -> None:
-    change = changed(api, member)
-    answer = send(api, change["id"], {"state": "expected", "note": "New weights."}).json()
-    assert (answer["state"], answer["note"], answer["by"]) == ("expected", "New weights.", "anna")
-    assert answer["metric"] == "step_us"
-    assert answer["since"] == change["since"] > answer["last_before"]
-    assert answer == api.get(f"{API}/changes/{change['id']}/").json()
-    # the other series that changed in the same nights was told the same
-    assert {one["state"] for one in api.get(f"{API}/changes/").json()["results"]} == {"expected"}
-    assert api.get(f"{API}/changes/?state=new").json()["results"] == []
-    assert Deed.objects.filter(action="changed", subject__endswith=" at 1×16: step_us").count() == 1
+@pytest.fixture(scope="class")
+def slowed(kept_member: User) -> None:
+    """A history in which the step and the first token take longer since the 20th night."""
+    nights(schedule(kept_member), 0, 29, from_night=20, step_us=1.2, ttft_ms=1.2)
 
 
-@pytest.mark.parametrize(
-    ("document", "field"),
-    [({"state": "gone"}, "state"), ({}, "state"), ({"state": "noise", "note": "x" * 2001}, "note"),
-     ({"state": "noise", "note": "\x00"}, "note"), ({"state": "noise", "by": "bert"}, "by"), ([], "body")],
-)  # fmt: skip
-def test_a_bad_decision_names_the_field(api: Client, member: User, document: Any, field: str) -> None:
-    change = changed(api, member)
-    response = send(api, change["id"], document)
-    assert response.status_code == 422
-    assert [fault["field"] for fault in response.json()["errors"]] == [field]
-    assert Change.objects.get(pk=change["id"]).state == "new"
+class TestDecisions(OfKeptMember):
+    @pytest.fixture
+    def change(self, slowed: None, api: Client) -> Any:
+        """Of the step time."""
+        [change] = found(api)["changes"]
+        return change
+
+    def test_a_decision_about_a_change_is_that_of_the_page(self, api: Client, change: Any) -> None:
+        answer = send(api, change["id"], {"state": "expected", "note": "New weights."}).json()
+        assert (answer["state"], answer["note"], answer["by"]) == ("expected", "New weights.", "anna")
+        assert answer["metric"] == "step_us"
+        assert answer["since"] == change["since"] > answer["last_before"]
+        assert answer == api.get(f"{API}/changes/{change['id']}/").json()
+        # the other series that changed in the same nights was told the same
+        assert {one["state"] for one in api.get(f"{API}/changes/").json()["results"]} == {"expected"}
+        assert api.get(f"{API}/changes/?state=new").json()["results"] == []
+        assert Deed.objects.filter(action="changed", subject__endswith=" at 1×16: step_us").count() == 1
+
+    @pytest.mark.parametrize(
+        ("document", "field"),
+        [({"state": "gone"}, "state"), ({}, "state"), ({"state": "noise", "note": "x" * 2001}, "note"),
+         ({"state": "noise", "note": "\x00"}, "note"), ({"state": "noise", "by": "bert"}, "by"), ([], "body")],
+    )  # fmt: skip
+    def test_a_bad_decision_names_the_field(self, api: Client, change: Any, document: Any, field: str) -> None:
+        response = send(api, change["id"], document)
+        assert response.status_code == 422
+        assert [fault["field"] for fault in response.json()["errors"]] == [field]
+        assert Change.objects.get(pk=change["id"]).state == "new"
 
 
 def test_changes_are_filtered_by_state_or_refused(api: Client) -> None:

@@ -82,7 +82,7 @@ def processes_of(row: Experiment) -> list[psutil.Process]:
 
 
 def program_of(row: Experiment) -> list[psutil.Process]:
-    return [process for process in processes_of(row) if guard.__name__ not in process.cmdline()]
+    return [process for process in processes_of(row) if guard.__name__ not in process.info["cmdline"]]
 
 
 def test_a_finished_measurement_is_stored_with_its_machine() -> None:

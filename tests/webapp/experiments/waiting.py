@@ -8,8 +8,11 @@ from collections.abc import Callable
 
 import psutil
 
+#: What takes longer will not happen: far above what anything here takes, even where other tests hold the processors.
+LONG_S = 60.0
 
-def wait_until(happened: Callable[[], bool], within_s: float = 10) -> bool:
+
+def wait_until(happened: Callable[[], bool], within_s: float = LONG_S) -> bool:
     """True as soon as ``happened``; False if it has not after ``within_s``.
 
     What takes long is looked at less often: each look takes processor time from what it waits for.
@@ -23,7 +26,7 @@ def wait_until(happened: Callable[[], bool], within_s: float = 10) -> bool:
     return True
 
 
-def is_gone(pid: int, within_s: float = 10) -> bool:
+def is_gone(pid: int, within_s: float = LONG_S) -> bool:
     """True as soon as no process of this number does anything any more."""
 
     def ended() -> bool:

@@ -9,8 +9,9 @@ import pytest
 
 from tests.webapp.experiments import make, rows
 from tests.webapp.experiments.rows import text_of
-from tests.webapp.history.make_nights import SMALL, at_once, day, disturb, night
-from webapp.accounts.models import Deed
+from tests.webapp.history.make_nights import SMALL, at_once, day, disturb, night, schedule
+from tests.webapp.kept import OfKeptMember
+from webapp.accounts.models import Deed, User
 from webapp.experiments import ingest, machines, queue, upkeep
 from webapp.experiments.models import Experiment, State
 from webapp.history import alerts, reruns, series
@@ -21,8 +22,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_broker")]
 SLOWER = {"stage_experts": 1.2, "step_us": 1.15}
 
 
-@pytest.fixture
-def suspected(planned: Schedule) -> Night:
+def first_suspected(planned: Schedule) -> Night:
     """The first night on which the experts, slower since the 10th, are suspected; nothing was asked about it yet."""
     for number in range(20):
         last = night(planned, day(number), **(SLOWER if number >= 10 else {}))
@@ -30,6 +30,19 @@ def suspected(planned: Schedule) -> Night:
         if Change.objects.filter(suspected__experiment=last.experiment).exists():
             return last
     raise AssertionError("Nothing was suspected.")
+
+
+@pytest.fixture(scope="class")
+def suspicion(kept_member: User) -> Night:
+    return first_suspected(schedule(kept_member))
+
+
+class OfASuspicion(OfKeptMember):
+    """Tests that begin where a night is suspected."""
+
+    @pytest.fixture
+    def suspected(self, suspicion: Night) -> Night:
+        return Night.objects.get(pk=suspicion.pk)
 
 
 def soon(last: Night) -> Any:
@@ -55,7 +68,7 @@ def opinions() -> dict[str, str]:
     return dict(Change.objects.values_list("series__metric", "opinion"))
 
 
-class TestAsking:
+class TestAsking(OfASuspicion):
     def test_the_same_experiment_is_queued_again_as_a_rerun_of_its_night(self, suspected: Night) -> None:
         rerun = look(suspected)
         again, measured = rerun.experiment, suspected.experiment
@@ -111,14 +124,6 @@ class TestAsking:
         series.analyse(change.series.group, soon(suspected))
         assert not Change.objects.filter(suspected__isnull=False).exists()
 
-    def test_not_for_what_became_faster(self, planned: Schedule) -> None:
-        for number in range(20):
-            last = night(planned, day(number), stage_experts=0.8 if number >= 10 else 1.0)
-            series.follow(soon(last))
-            reruns.look(soon(last))
-        assert Change.objects.filter(ratio__lt=1, confirmed_at__isnull=False).exists()
-        assert not Rerun.objects.exists()
-
     def test_what_can_be_queued_no_more_is_told(self, suspected: Night, signed_in: Any) -> None:
         Experiment.objects.filter(pk=suspected.experiment_id).update(
             document=suspected.experiment.document | {"vary": {"field": "moon", "values": [1]}}  # type: ignore[union-attr]
@@ -132,8 +137,18 @@ class TestAsking:
         assert f"The re-run of its night says nothing: {rerun.silent_because}." in text
 
 
+def test_what_became_faster_is_not_measured_again(planned: Schedule) -> None:
+    for number in range(20):
+        last = night(planned, day(number), stage_experts=0.8 if number >= 10 else 1.0)
+        series.follow(soon(last))
+        reruns.look(soon(last))
+    assert Change.objects.filter(ratio__lt=1, confirmed_at__isnull=False).exists()
+    assert not Rerun.objects.exists()
+
+
 @pytest.mark.django_db(transaction=True)
-def test_workers_that_look_at_the_same_moment_queue_and_hear_one_rerun(suspected: Night) -> None:
+def test_workers_that_look_at_the_same_moment_queue_and_hear_one_rerun(planned: Schedule) -> None:
+    suspected = first_suspected(planned)
     at_once(lambda: reruns.look(soon(suspected)))
     assert Rerun.objects.count() == Experiment.objects.filter(tags=["re-run"]).count() == 1
     measure(Rerun.objects.get(), **SLOWER)
@@ -141,7 +156,7 @@ def test_workers_that_look_at_the_same_moment_queue_and_hear_one_rerun(suspected
     assert opinions()["stage.experts"] == "confirms"
 
 
-class TestHearing:
+class TestHearing(OfASuspicion):
     def test_one_at_the_new_level_confirms_and_is_told_with_its_time(self, suspected: Night, signed_in: Any) -> None:
         rerun = look(suspected)
         change = rerun.changes.get(series__metric="stage.experts")

@@ -11,7 +11,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from tests.webapp.experiments import make, rows
-from tests.webapp.history.make_nights import day, night, nights
+from tests.webapp.history.make_nights import day, night, nights, schedule
+from tests.webapp.kept import OfKeptMember
+from webapp.accounts.models import User
 from webapp.experiments import upkeep
 from webapp.experiments.models import Experiment
 from webapp.history import series, versions
@@ -126,28 +128,34 @@ class TestTakingUp:
         assert counts[-1] - counts[1] <= 2  # writing and reading changes
 
 
-@pytest.fixture
-def slowed(planned: Schedule) -> Schedule:
+@pytest.fixture(scope="class")
+def since_the_tenth(kept_member: User) -> Schedule:
     """Nights 0 to 18, slower from the 10th on."""
+    planned = schedule(kept_member)
     nights(planned, 0, 18, from_night=10, **SLOWER)
     return planned
 
 
-class TestChanges:
-    def test_a_step_is_found_at_its_night_and_confirmed_by_a_further_one(self, planned: Schedule) -> None:
-        nights(planned, 0, 9)
-        seen = []
-        for number in range(10, 20):
-            nights(planned, number, number, from_night=10, **SLOWER)
-            seen += [(number, change.confirmed_at) for change in changes()]
-        (first_seen, unconfirmed), *later = seen
-        assert 11 <= first_seen <= 14
-        assert unconfirmed is None
-        assert later[0][1] == day(first_seen + 1) + timedelta(hours=1)
-        (change,) = changes()
-        assert (change.first.at, change.last_before.at, change.state) == (day(10), day(9), Triage.NEW)
-        assert change.ratio == pytest.approx(1.12, abs=0.02)
-        assert set(Change.objects.values_list("series__metric", flat=True)) == {"stage.experts", "step_us"}
+def test_a_step_is_found_at_its_night_and_confirmed_by_a_further_one(planned: Schedule) -> None:
+    nights(planned, 0, 9)
+    seen = []
+    for number in range(10, 20):
+        nights(planned, number, number, from_night=10, **SLOWER)
+        seen += [(number, change.confirmed_at) for change in changes()]
+    (first_seen, unconfirmed), *later = seen
+    assert 11 <= first_seen <= 14
+    assert unconfirmed is None
+    assert later[0][1] == day(first_seen + 1) + timedelta(hours=1)
+    (change,) = changes()
+    assert (change.first.at, change.last_before.at, change.state) == (day(10), day(9), Triage.NEW)
+    assert change.ratio == pytest.approx(1.12, abs=0.02)
+    assert set(Change.objects.values_list("series__metric", flat=True)) == {"stage.experts", "step_us"}
+
+
+class TestAChange(OfKeptMember):
+    @pytest.fixture
+    def slowed(self, since_the_tenth: Schedule) -> Schedule:
+        return Schedule.objects.get(pk=since_the_tenth.pk)
 
     def test_an_analysis_never_reopens_what_a_person_decided(self, slowed: Schedule, member: Any) -> None:
         for state in Triage.values[1:]:
