@@ -120,8 +120,9 @@ def _auto(backend: str, spec: Spec) -> str | None:
 
 
 def nothing_runs(refused: Mapping[str, str]) -> str:
-    """The sentence where ``auto`` finds every candidate ``refused``."""
-    return "kernels.experts: 'auto' finds nothing that can run: " + "; ".join(refused.values())
+    """The sentence where ``auto`` finds every candidate ``refused``: their reasons, without what else would do."""
+    reasons = [reason.partition(": ")[2].partition("; use ")[0] for reason in refused.values()]
+    return "kernels.experts: 'auto' finds nothing that can run: " + "; ".join(reasons)
 
 
 #: What ``auto`` chooses from.
