@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bench_worker import models
@@ -11,6 +11,7 @@ from bench_worker.findings import Advice, Cost
 from bench_worker.kernels import rules
 from bench_worker.result import Run
 from bench_worker.spec import Experiment, Library
+from bench_worker.spec_rules import flat
 
 __all__ = ["NAMES", "advise"]
 
@@ -44,15 +45,17 @@ class Idea(NamedTuple):
     because: str = ""
 
 
-def advise(run: Run, shares: Mapping[Cost, float]) -> list[Advice]:
-    """The ideas against the largest shares that this version can measure, the largest first."""
+def advise(run: Run, shares: Mapping[Cost, float], tried: Sequence[Mapping[str, Any]] = ()) -> list[Advice]:
+    """The ideas against the largest shares that this version can measure, the largest first; none of the configurations
+    that are ``tried`` already, as `bench_worker.spec_rules.flat` gives them."""
     found: dict[str, Advice] = {}
+    own = flat(run.spec.model_dump(mode="json"))
     worth = [cost for cost in IDEAS if shares[cost] >= LEAST_SHARE]
     ideas = [(cost, idea) for cost in sorted(worth, key=lambda cost: -shares[cost]) for idea in IDEAS[cost](run)]
     for cost, idea in ideas:
         sentence = f"{idea.words}: {idea.because or f'{_cost(cost, run)} is {shares[cost]:.0%}'}"
         document = _document(run, idea, sentence)
-        if idea.field not in found and document is not None:
+        if idea.field not in found and document is not None and own | {idea.field: idea.value} not in tried:
             found[idea.field] = Advice(sentence=sentence, field=idea.field, experiment=document)
     return list(found.values())[:MOST_ADVICE]
 

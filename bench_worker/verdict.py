@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import sqrt
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from bench_worker.advice import MOST_ADVICE, NAMES, advise
 from bench_worker.findings import Cost, Dominant, Verdict, Verdicts
 from bench_worker.result import Origin, Run
 from bench_worker.scaling import IDLE, model_leaves, top, travels
+from bench_worker.spec_rules import flat
 
 __all__ = ["COSTS", "TIE", "overall", "verdict"]
 
@@ -31,8 +32,8 @@ TIE, ERRORS = 0.05, 3.0
 COUNTED = "Only counted: no expert was computed, so nothing says what a step's time goes to."
 
 
-def verdict(run: Run) -> Verdict:
-    """Of a run with times. Raises `ValueError` for one without."""
+def verdict(run: Run, tried: Sequence[Mapping[str, Any]] = ()) -> Verdict:
+    """Of a run with times; ``tried`` configurations are not advised. Raises `ValueError` for one without times."""
     if run.steps is None:
         raise ValueError(f"{run.variant} at {run.condition} has no times, so nothing can be said about them")
     shares = _shares(run)
@@ -47,7 +48,7 @@ def verdict(run: Run) -> Verdict:
         origin=origin,
         memory_bytes=run.fit["deployment"].total_bytes,
         device_bytes=run.fit["measurement"].device_bytes,
-        advice=[] if counted else advise(run, shares),
+        advice=[] if counted else advise(run, shares, tried),
     )
 
 
@@ -56,7 +57,8 @@ def overall(runs: Sequence[Run]) -> Verdicts | None:
     timed = [run for run in runs if run.steps is not None]
     if not timed:
         return None
-    each = {f"{run.variant} at {run.condition}": verdict(run) for run in timed}
+    tried = [flat(run.spec.model_dump(mode="json")) for run in timed]
+    each = {f"{run.variant} at {run.condition}": verdict(run, tried) for run in timed}
     own = {run.condition: each[f"{run.variant} at {run.condition}"] for run in timed if run.variant == timed[0].variant}
     whole = next(iter(own.values())) if len(own) == 1 else _over_conditions(own)
     return Verdicts(**dict(whole), runs=each)

@@ -5,7 +5,7 @@ import pytest
 from bench_worker.advice import MOST_ADVICE
 from bench_worker.result import Limit
 from bench_worker.spec import Experiment, Library, diff
-from bench_worker.verdict import verdict
+from bench_worker.verdict import overall, verdict
 from tests.bench_worker.make import timed_run
 from tests.bench_worker.test_verdict import exchange, limit
 
@@ -71,6 +71,17 @@ def test_compute_is_bought_with_fewer_experts_a_token_which_is_said():
     assert "routing.top_k" not in fields(
         timed_run({"experts": 1.0}, limits=limit(0.0), spec=spec(routing={"top_k": 1}))
     )
+
+
+def test_what_a_variant_beside_it_is_already_is_not_advised():
+    base, beside = spec(), spec(routing={"top_k": 4})
+    run = timed_run({"experts": 10.0}, limits=limit(0.0), spec=base)
+    assert "routing.top_k" in [one.field for one in overall([run]).advice]
+    tried = timed_run({"experts": 9.0}, limits=limit(0.0), spec=beside).model_copy(update={"variant": "4"})
+    assert "routing.top_k" not in [one.field for one in overall([run, tried]).advice]
+    elsewhere = spec(routing={"top_k": 4}, workload={"concurrency": 64})  # under another load
+    other = tried.model_copy(update={"spec": elsewhere, "condition": "64×128"})
+    assert "routing.top_k" in [one.field for one in overall([run, other]).advice]
 
 
 def test_an_exact_solver_gives_way_to_the_auction():

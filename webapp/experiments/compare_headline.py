@@ -6,13 +6,22 @@ from collections import Counter
 from collections.abc import Mapping
 
 from bench_worker.strategies import STRATEGIES
-from webapp.experiments.compare import UNCHANGED, Compared
+from webapp.experiments.compare import STEP, UNCHANGED, Compared
 from webapp.experiments.compare_table import Contender, Row, Table
 from webapp.ui.formatting import change
 
+#: All steps together that take so many times as long contradict a median step that does not.
+LONGER = 1.1
+
 
 def headline(table: Table) -> str | None:
-    """Who is fastest where, by how much, and whether that is certain. None where there are too few samples to tell."""
+    """Who is fastest where, by how much, and whether that is certain; and whose steps take longer all together. None
+    where there are too few samples to tell."""
+    said = _fastest(table)
+    return said and said + "".join(_together(row, table) for row in table.others)
+
+
+def _fastest(table: Table) -> str | None:
     leaders = {corner: found for corner in table.corners if (found := table.leaders(corner))}
     if not leaders:
         return None
@@ -36,6 +45,22 @@ def headline(table: Table) -> str | None:
         return f"{sentence}{_next(others, base, everywhere=alone[row.contender.key] == of)}.{others_won}{doubt}"
     colon = ":" if _ratio(row) < 1 else "; over all corners it is"
     return f"{sentence}{colon} {_against(row, base)}.{_own_experts(row.contender)}{others_won}{doubt}"
+
+
+def _together(row: Row, table: Table) -> str:
+    """Where all steps of a contender take longer than the baseline's, though its median step doesn't: a few long steps,
+    such as those of prompts, outweigh many short ones."""
+    longer = []
+    for corner, cell in zip(table.corners, row.cells, strict=True):
+        if not (cell.run and cell.step and cell.step.found and cell.step.found.ci95 and cell.step.found.paired):
+            continue
+        own, base = cell.run.parts[STEP], table.base.contender.runs[corner].parts[STEP]
+        if cell.step.css == "slower" or own.size != base.size:
+            continue
+        excess = own - base
+        if excess.sum() - excess.max() >= (LONGER - 1) * base.sum():  # not because of one step alone
+            longer.append(f"{change(float(own.sum() / base.sum()))} at {corner}")
+    return f" All its steps together, {row.contender.name} takes longer: {', '.join(longer)}." if longer else ""
 
 
 def _doubt(table: Table, places: list[int]) -> str:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from tests.webapp.experiments.measured import measured, of
-from webapp.experiments.compare import Measured
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.webapp.experiments.measured import STEPS, USUAL, measured, of
+from webapp.experiments.compare import STEP, Measured
 from webapp.experiments.compare_headline import headline
 from webapp.experiments.compare_table import table
 
@@ -102,3 +107,38 @@ def test_experts_that_are_not_the_models_own_are_said() -> None:
 
 def test_too_few_steps_make_no_sentence() -> None:
     assert words(measured("a", id=1, steps=5), measured("b", 0.5, id=2, steps=5)) is None
+
+
+def with_long_steps(count: int, times: float, id: int = 2, **changes: Any) -> Measured:
+    """A variant "b" that takes 0.8 of the usual times, but in ``count`` steps so many ``times`` of them."""
+    factors = np.full(STEPS, 0.8)
+    factors[:: STEPS // count] = times
+    return measured("b", id=id, parts={STEP: USUAL * factors}, **changes)
+
+
+def test_a_contender_whose_few_long_steps_outweigh_its_median_is_said_to() -> None:
+    """(180 · 0.8 + 20 · 5) / 200 = 1.22 of the time of all steps."""
+    a = measured("a", id=1)
+    said = words(a, with_long_steps(20, 5))
+    assert said is not None
+    assert said.startswith("b is fastest at the one corner measured: ▼ 20% ")
+    assert said.endswith(" against a. All its steps together, b takes longer: ▲ 22% at 1×16.")
+
+
+@pytest.mark.parametrize(
+    ("count", "times"),
+    [
+        (20, 3.7),  # 1.09 of the time: not worth a word
+        (1, 100.0),  # something else happened in one step
+    ],
+)
+def test_what_is_no_contradiction_or_one_step_alone_is_not_told(count: int, times: float) -> None:
+    said = words(measured("a", id=1), with_long_steps(count, times))
+    assert said is not None
+    assert "together" not in said
+
+
+def test_runs_that_did_not_take_turns_have_no_steps_together() -> None:
+    said = words(measured("a", id=1), with_long_steps(20, 5, experiment=2))
+    assert said is not None
+    assert "together" not in said
