@@ -39,8 +39,8 @@ def check(variant: ParallelVariant) -> Check:
     each = max(1, COMPARED_TOKENS // variant.layout.num_ranks)
     parts = zip(given, done.outputs, done.routed, strict=True)
     found = variant.exchange.gather([_errors(variant, own, output, routed, each) for own, output, routed in parts])
-    formats = [part.experts.rows_format for part in variant.layers[0]]
-    return checking.check(found, variant.spec, formats, each * variant.layout.num_ranks)
+    rounds = variant.layers[0][0].experts.rows_format  # of every rank
+    return checking.check([(one, rounds) for one in found], variant.spec, each * variant.layout.num_ranks)
 
 
 def _errors(

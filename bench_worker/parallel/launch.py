@@ -68,12 +68,14 @@ class _Watch:
     done: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
-        began = time.monotonic()
+        began, suspected = time.monotonic(), False
         while not self.done.wait(LOOK_S):
             signs = {rank: sign for rank in self.ranks if (sign := trail.read(self.folder / str(rank))) is not None}
-            self.hung = hang(self.ranks, signs, began, time.monotonic(), self.hangs_after_s)
-            if not self.hung:
+            found = hang(self.ranks, signs, began, time.monotonic(), self.hangs_after_s)
+            if not (found and suspected):  # a single look may fall into the middle of a sign
+                suspected = bool(found)
                 continue
+            self.hung = found
             for pid in {sign.pid for sign in signs.values() if sign.pace != Pace.ENDED}:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)  # a stopped process hears nothing else

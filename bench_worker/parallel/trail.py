@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 __all__ = ["Pace", "Sign", "Trail", "read"]
 
-#: When the process last ran (monotonic). First, and in the machine's own form, so that it is written in one piece.
+#: When the process last ran (monotonic). First, where it is aligned.
 _ALIVE = struct.Struct("@d")
 #: Process, number of signs so far, when the last one was given (monotonic), `Pace`, and the lengths of the two texts.
 _HEAD = struct.Struct("@qqdHHH")
@@ -83,7 +83,7 @@ class Trail:
         self._write()
 
     def _run(self) -> None:
-        _ALIVE.pack_into(self._map, 0, time.monotonic())
+        self._map[: _ALIVE.size] = _ALIVE.pack(time.monotonic())
 
     def _stay_alive(self) -> None:
         while True:
@@ -96,7 +96,8 @@ class Trail:
         if self._error:
             self._map[start + _LAST_BYTES : start + _LAST_BYTES + len(self._error)] = self._error
         lengths = len(self._last), len(self._error)
-        _HEAD.pack_into(self._map, _ALIVE.size, self._pid, self._signs, time.monotonic(), self._pace, *lengths)
+        head = _HEAD.pack(self._pid, self._signs, time.monotonic(), self._pace, *lengths)
+        self._map[_ALIVE.size : _TEXTS] = head  # in one copy: `struct.pack_into` writes zeros first
 
 
 def read(file: Path) -> Sign | None:
