@@ -232,8 +232,8 @@ def matrix_kernels(
 
 def _int8_kernels(device: torch.device, shapes: Iterable[tuple[int, int, int]]) -> Iterator[Kernel]:
     """torch's products of int8 matrices, which sum in int32: what the best of quantized experts may reach. Of a CPU,
-    where experts are quantized."""
-    for rows, inner, outer in shapes if device.type == "cpu" else ():
+    where experts are quantized; without oneDNN torch has a plain loop, which says nothing of the device."""
+    for rows, inner, outer in shapes if device.type == "cpu" and torch.backends.mkldnn.is_available() else ():
         left, right = (
             [torch.randint(-127, 128, shape, dtype=torch.int8) for _ in range(2)]
             for shape in ((rows, inner), (inner, outer))

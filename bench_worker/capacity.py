@@ -39,7 +39,7 @@ PROBE_BYTES = 150_000_000
 #: Tokens of the batch that is checked against the reference: enough for the kernels of large batches.
 CHECK_TOKENS = 256
 
-#: What zentorch holds packed, in copies of the experts' weights: measured, see docs/measurement.md.
+#: What zentorch holds packed, in copies of the experts' weights, bfloat16 and int8 alike: see docs/measurement.md.
 PACKED_COPIES = 2.1
 #: Parts that are no weights: the process, the kernels that it compiles, and an expert backend's own copies.
 NO_WEIGHTS = frozenset({"process", "kernels", "packed"})
@@ -322,7 +322,7 @@ def stored_bytes(hidden: int, inner: int, size: int, quantization: str) -> int:
         case "fp8":
             return values + 4 * 3 * blocks * inner_blocks
         case "int8":
-            return values + 4 * (2 * inner + hidden)
+            return values + size * (2 * inner + hidden)
         case "int4":
             return values // 2 + 2 * size * (2 * inner * blocks + hidden * inner_blocks)
     return values * size

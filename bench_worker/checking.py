@@ -33,7 +33,7 @@ class Errors(NamedTuple):
 
 
 #: Of an output whose experts are not those that its router should have chosen.
-WRONG = Errors(math.inf)
+WRONG = Errors(math.inf, math.inf)
 
 
 class Given(NamedTuple):
@@ -71,12 +71,16 @@ def errors(
     return Errors(kernel) if quantization == "none" else Errors(kernel, reference.relative_error(own, correct("none")))
 
 
-def check(found: Sequence[Errors], spec: Spec, rows_formats: Sequence[str | None], tokens: int) -> Check:
-    """The worst of all that was ``found`` over so many ``tokens``, of kernels that round rows to ``rows_formats``."""
-    rounds = any(format is not None for format in rows_formats)
+def check(found: Sequence[tuple[Errors, str | None]], spec: Spec, tokens: int) -> Check:
+    """The worst of all that was ``found`` over so many ``tokens``, each with the format that its kernel rounds rows to:
+    the one nearest to what it may be off by, or furthest beyond."""
+    allowed = [ROUNDED_ROWS_TOLERANCE if rounds else TOLERANCES[spec.kernels.dtype] for _, rounds in found]
+    errors = [one for one, _ in found]
+    worst = max(range(len(found)), key=lambda place: errors[place].kernel / allowed[place])
+    quantized = spec.kernels.quantization != "none"
     return Check(
-        rel_error=max(one.kernel for one in found),
-        tolerance=ROUNDED_ROWS_TOLERANCE if rounds else TOLERANCES[spec.kernels.dtype],
+        rel_error=errors[worst].kernel,
+        tolerance=allowed[worst],
         tokens=tokens,
-        quantization_error=None if spec.kernels.quantization == "none" else max(one.quantization for one in found),
+        quantization_error=max(one.quantization for one in errors) if quantized else None,
     )

@@ -58,7 +58,7 @@ class Limits:
     """What the device can do at best: measured ceilings, and the size of its last-level cache.
 
     ``resident_bytes``: all weights that a step touches. Where they are so few that they may stay in the cache from step
-    to step, none is counted. ``int8_per_s``: the rate in int8; as in the run's own format where not given.
+    to step, none is counted. ``int8_per_s``: the rate in int8, which counts where it is known and the higher one.
     """
 
     bytes_per_s: float
@@ -77,7 +77,7 @@ class Limits:
         return self.moved_bytes(work) / self.bytes_per_s * 1e6
 
     def compute_us(self, work: Work) -> float:
-        in_int8 = work.int8_flops / (self.int8_per_s or self.flops_per_s)
+        in_int8 = work.int8_flops / max(self.int8_per_s or 0.0, self.flops_per_s)  # or widened
         return ((work.flops - work.int8_flops) / self.flops_per_s + in_int8) * 1e6
 
 

@@ -58,10 +58,12 @@ def run_experiment(
     needed = {ceilings.INT8} & {run.spec.kernels.quantization for run in planned}
     for threads in sorted({run.spec.kernels.threads or bench.threads for run in planned}):
         kept = ceilings.load(fingerprint, threads)
+        if kept is not None and not needed <= kept.matrix.keys():  # of before this format was measured
+            kept = None
         if isinstance(crew, World):  # measuring them would need the machine to itself
             bench.ceilings |= {} if kept is None else {threads: kept}
             continue
-        if kept is None or kept.warnings or not needed <= kept.matrix.keys():  # a busy machine's are measured again
+        if kept is None or kept.warnings:  # what a busy machine lowered is measured again
             report.progress("calibrate", 0, 1)
             kept = calibrate_apart(threads)
         bench.ceilings[threads] = kept

@@ -12,7 +12,7 @@ import torch
 
 from bench_worker import capacity, environment, strategies
 from bench_worker.capacity import CHECK_TOKENS
-from bench_worker.checking import COMPARED_TOKENS, Given, check, errors
+from bench_worker.checking import COMPARED_TOKENS, Errors, Given, check, errors
 from bench_worker.errors import Unavailable
 from bench_worker.interleave import Layer, LayerInput
 from bench_worker.kernels import registry, rules
@@ -103,15 +103,14 @@ class Variant(VariantBase):
         token_ids = torch.arange(CHECK_TOKENS, device=network.device) % model.vocab
         compared = list(range(0, CHECK_TOKENS, CHECK_TOKENS // COMPARED_TOKENS))
         self.reserve(CHECK_TOKENS)
-        found = []
+        found: list[tuple[Errors, str | None]] = []
         for layer in self.alternatives().values():
             self.buffer.poison()
             actual, routed = layer.forward(hidden, scores, StageClock(network.device), token_ids)
             given = Given(hidden, scores, token_ids)
-            found.append(errors(network, self.spec, self.router, given, actual, routed, compared))
-        first = self.layers[0]
-        formats = [one.rows_format for one in first.experts.each()] if isinstance(first, MoELayer) else []
-        return check(found, self.spec, formats, COMPARED_TOKENS)
+            rounds = layer.experts.at(CHECK_TOKENS).rows_format if isinstance(layer, MoELayer) else None
+            found.append((errors(network, self.spec, self.router, given, actual, routed, compared), rounds))
+        return check(found, self.spec, COMPARED_TOKENS)
 
     def chosen(self, tokens: int) -> str | None:
         """The backend that ``auto`` runs steps of ``tokens`` on; None where the experts name one."""

@@ -57,7 +57,7 @@ def overall(runs: Sequence[Run]) -> Verdicts | None:
     timed = [run for run in runs if run.steps is not None]
     if not timed:
         return None
-    tried = [flat(run.spec.model_dump(mode="json")) for run in timed]
+    tried = [flat(run.spec.model_dump(mode="json")) for run in runs]
     each = {f"{run.variant} at {run.condition}": verdict(run, tried) for run in timed}
     own = {run.condition: each[f"{run.variant} at {run.condition}"] for run in timed if run.variant == timed[0].variant}
     whole = next(iter(own.values())) if len(own) == 1 else _over_conditions(own)

@@ -35,9 +35,7 @@ PLAIN = "qwen3-30b-a3b"
 def refusal(spec: Spec, device: torch.device) -> str | None:
     """Why ``spec``'s experts can't run on ``device``, in one sentence; None where they can."""
     name = spec.kernels.experts
-    if (quantization := spec.kernels.quantization) != "none" and device.type != "cpu":
-        return f"kernels.quantization: {quantization!r} is computed on CPUs only; this device is {device.type}"
-    if reason := lacking(spec.kernels.dtype, device):
+    if reason := rules.beyond_cpus(spec, device.type) or lacking(spec.kernels.dtype, device):
         return reason
     if name == "deepspeed_layer":
         return DeepSpeedLayer.supports(spec, device)

@@ -11,6 +11,10 @@ from bench_worker import models
 from bench_worker.capacity import SCALED_TOGETHER
 from bench_worker.spec import Spec
 
+#: Weights of a row that torch's quantized products read together. Its int8 one takes what is left over for a whole
+#: piece: the result is wrong, or the process ends. Those of int4 share a scale.
+LOOP_READS = {"int8": 16, "int4": SCALED_TOGETHER}
+
 #: Values of ``kernels.fusion``, from the least fused to the most.
 FUSIONS = ("none", "gate_up", "whole")
 
@@ -43,9 +47,9 @@ def _loop(backend: str, spec: Spec) -> str | None:
         )
     model = models.load(spec.model, allow_paths=True)
     for name, size in {"hidden": model.hidden, "expert intermediate": model.expert_intermediate}.items():
-        if quantization == "int4" and size % SCALED_TOGETHER:
+        if size % (together := LOOP_READS[quantization]):
             return (
-                f"kernels.quantization: 'int4' has a scale for each {SCALED_TOGETHER} weights of a row; the {name} "
+                f"kernels.quantization: {quantization!r} is read in pieces of {together} weights of a row; the {name} "
                 f"size of {model.name} is {size:,}, no multiple of it"
             )
     return _quantized_dtype(spec)
@@ -122,7 +126,15 @@ def _auto(backend: str, spec: Spec) -> str | None:
 def nothing_runs(refused: Mapping[str, str]) -> str:
     """The sentence where ``auto`` finds every candidate ``refused``: their reasons, without what else would do."""
     reasons = [reason.partition(": ")[2].partition("; use ")[0] for reason in refused.values()]
-    return "kernels.experts: 'auto' finds nothing that can run: " + "; ".join(reasons)
+    return "kernels.experts: 'auto' finds nothing that can run: " + "; ".join(dict.fromkeys(reasons))
+
+
+def beyond_cpus(spec: Spec, device: str) -> str | None:
+    """Why no backend computes the experts of ``spec`` on a device of another kind than ``cpu``."""
+    quantization = spec.kernels.quantization
+    if quantization == "none" or device == "cpu":
+        return None
+    return f"kernels.quantization: {quantization!r} is computed on CPUs only; this device is {device}"
 
 
 #: What ``auto`` chooses from.

@@ -290,7 +290,7 @@ def test_the_sentence_never_shows_two_equal_figures_for_a_refusal():
     [
         ("none", 2 * 3 * 2048 * 768),
         ("fp8", 3 * 2048 * 768 + 3 * 16 * 6 * 4),  # a float32 for each block of 128 × 128
-        ("int8", 3 * 2048 * 768 + (768 + 768 + 2048) * 4),  # a float32 for each row of gate, up and down
+        ("int8", 3 * 2048 * 768 + (768 + 768 + 2048) * 2),  # a scale for each row of gate, up and down
         ("int4", 3 * 2048 * 768 // 2 + (2 * 768 * 16 + 2048 * 6) * 2 * 2),  # a scale and a zero point for each 128
     ],
 )
@@ -304,7 +304,7 @@ def test_quantization_is_that_of_the_experts_with_their_scales(quantization, exp
 
 def test_biases_of_experts_keep_their_dtype():
     f = fit(spec("gpt-oss-20b", kernels={"quantization": "int8"}), H200)
-    assert f.parts["experts"] == 24 * 32 * (3 * 2880 * 2880 + 3 * 2880 * 4 + 3 * 2880 * 2)
+    assert f.parts["experts"] == 24 * 32 * (3 * 2880 * 2880 + 3 * 2880 * 2 + 3 * 2880 * 2)
 
 
 def test_every_part_names_its_number_format():

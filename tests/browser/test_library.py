@@ -41,6 +41,13 @@ def room(complaints: list[str], signed_in_page: Page, member: Any, live_server: 
     return signed_in_page
 
 
+def are_drawn(room: Page) -> bool:
+    """Whether every canvas has its chart once the page and its scripts have loaded."""
+    room.wait_for_load_state("load")
+    drawn: bool = room.evaluate("[...document.querySelectorAll('canvas')].every(canvas => Chart.getChart(canvas))")
+    return drawn
+
+
 def test_a_refused_file_is_said_in_place_and_a_good_one_leads_to_its_entry(
     room: Page, tmp_path: Path, complaints: list[str]
 ) -> None:
@@ -63,7 +70,7 @@ def test_a_refused_file_is_said_in_place_and_a_good_one_leads_to_its_entry(
     expect(room.get_by_role("heading", level=1)).to_have_text("mine")
     expect(room.get_by_text("Imported as mine.")).to_be_visible()
     expect(room.locator("canvas")).to_have_count(3)
-    room.wait_for_function("[...document.querySelectorAll('canvas')].every(canvas => Chart.getChart(canvas))")
+    assert are_drawn(room)
     assert complaints == []
 
 
@@ -73,7 +80,7 @@ def test_a_recording_is_imported_and_drawn(room: Page, tmp_path: Path, complaint
     form.get_by_label("File").set_input_files(tmp_path / "load.json")
     form.get_by_role("button", name="Import").click()
     expect(room.get_by_role("heading", level=1)).to_have_text("load")
-    room.wait_for_function("[...document.querySelectorAll('canvas')].every(canvas => Chart.getChart(canvas))")
+    assert are_drawn(room)
     assert Recording.objects.get().name == "load"
     assert complaints == []
 

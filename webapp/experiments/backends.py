@@ -82,5 +82,5 @@ def refuse(experiment: Experiment, reports: Sequence[Report]) -> None:
         if not all(reasons):
             continue
         field, _, message = (reasons[0] or "").partition(": ")
-        value = getattr(kernels, field.removeprefix("kernels."))
+        value = getattr(kernels, field.removeprefix("kernels."), kernels.experts)
         raise SpecError("vary.values" if field == varied else f"base.{field}", value, message)

@@ -10,8 +10,8 @@ from webapp.experiments.compare import STEP, UNCHANGED, Compared
 from webapp.experiments.compare_table import Contender, Row, Table
 from webapp.ui.formatting import change
 
-#: All steps together that take so many times as long contradict a median step that does not.
-LONGER = 1.1
+#: All steps together that take so many times as long, or as short, contradict a median step that does not.
+APART = 1.1
 
 
 def headline(table: Table) -> str | None:
@@ -48,19 +48,24 @@ def _fastest(table: Table) -> str | None:
 
 
 def _together(row: Row, table: Table) -> str:
-    """Where all steps of a contender take longer than the baseline's, though its median step doesn't: a few long steps,
-    such as those of prompts, outweigh many short ones."""
-    longer = []
+    """Where all steps of a contender take longer than the baseline's, or less, though its median step doesn't: a few
+    long steps, such as those of prompts, outweigh many short ones."""
+    found: dict[str, list[str]] = {"longer": [], "less": []}
     for corner, cell in zip(table.corners, row.cells, strict=True):
         if not (cell.run and cell.step and cell.step.found and cell.step.found.ci95 and cell.step.found.paired):
             continue
         own, base = cell.run.parts[STEP], table.base.contender.runs[corner].parts[STEP]
-        if cell.step.css == "slower" or own.size != base.size:
+        if own.size != base.size:
             continue
-        excess = own - base
-        if excess.sum() - excess.max() >= (LONGER - 1) * base.sum():  # not because of one step alone
-            longer.append(f"{change(float(own.sum() / base.sum()))} at {corner}")
-    return f" All its steps together, {row.contender.name} takes longer: {', '.join(longer)}." if longer else ""
+        for how, excess, least, agrees in (
+            ("longer", own - base, base, "slower"),
+            ("less", base - own, own, "faster"),
+        ):
+            of_several = excess.sum() - excess.max()  # without the step that says so most
+            if cell.step.css != agrees and of_several >= (APART - 1) * least.sum():
+                found[how].append(f"{change(float(own.sum() / base.sum()))} at {corner}")
+    told = [f"takes {how}: {', '.join(corners)}" for how, corners in found.items() if corners]
+    return "".join(f" But all steps together, {row.contender.name} {what}." for what in told)
 
 
 def _doubt(table: Table, places: list[int]) -> str:

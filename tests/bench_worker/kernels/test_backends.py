@@ -24,7 +24,7 @@ from bench_worker.stages import NoClock
 from bench_worker.weights import Weights
 
 CPU = torch.device("cpu")
-H, INTERMEDIATE, E = 256, 128, 8
+H, INTERMEDIATE, E = 256, 192, 8
 MODEL = presets()["qwen3-30b-a3b"]
 SPEC = Spec.model_validate({"model": MODEL.name})
 
@@ -71,7 +71,8 @@ def some_have_none(tokens):
 def layer_of(name, fusion, weights, activation="swiglu", top_k=1, quantization="none"):
     """The layer, and the experts whose outputs it should have."""
     gate = weights.matrix(E, H)
-    experts = ExpertWeights(weights.matrix(E, 2 * INTERMEDIATE, H), weights.matrix(E, H, INTERMEDIATE))
+    inner = 128 if quantization == "int4" else INTERMEDIATE  # which divides into groups
+    experts = ExpertWeights(weights.matrix(E, 2 * inner, H), weights.matrix(E, H, inner))
     model = MODEL.model_copy(update={"expert_activation": activation})
     layer = LayerWeights(gate, experts, None)
     if name == "deepspeed_layer":
@@ -80,7 +81,7 @@ def layer_of(name, fusion, weights, activation="swiglu", top_k=1, quantization="
     buffer = RowBuffer(H, weights.dtype, CPU)
     held = experts
     if quantization != "none":
-        held = quantize(experts, range(E), (H, INTERMEDIATE), weights.dtype, quantization)
+        held = quantize(experts, range(E), (H, inner), weights.dtype, quantization)
         experts = Rounded(experts, quantization)
     return MoELayer(layer, router, registry.build(name, fusion, held, SPEC, model), buffer, False), experts
 

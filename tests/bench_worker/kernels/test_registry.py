@@ -1,5 +1,7 @@
 """Which backend may run what, and what ``auto`` chooses from."""
 
+import json
+
 import pytest
 import torch
 
@@ -7,6 +9,7 @@ from bench_worker.kernels import registry, rules, zentorch
 from bench_worker.kernels.auto import Auto
 from bench_worker.result import Choice
 from bench_worker.spec import Spec
+from tests.bench_worker.conftest import TINY
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 
@@ -119,7 +122,7 @@ def test_quantized_experts_are_computed_by_what_can(monkeypatch):
         ({"experts": "zentorch", "dtype": "float32"},
          "kernels.quantization: 'int8' goes with bfloat16 rows; kernels.dtype is float32"),
         ({"experts": "loop", "quantization": "int4", "model": "gpt-oss-20b"},
-         "kernels.quantization: 'int4' has a scale for each 128 weights of a row; the hidden size of gpt-oss-20b is "
+         "kernels.quantization: 'int4' is read in pieces of 128 weights of a row; the hidden size of gpt-oss-20b is "
          "2,880, no multiple of it"),
     ],
 )  # fmt: skip
@@ -138,6 +141,16 @@ def test_auto_is_refused_without_a_machine_where_no_machine_has_anything():
     said = rules.refusal("auto", spec(quantization="int4", model="gpt-oss-20b"))
     assert said == (
         "kernels.experts: 'auto' finds nothing that can run: 'int4' is not something 'deepspeed' can compute; "
-        "'int4' is not something 'zentorch' can compute; 'int4' is not something 'padded' can compute; 'int4' has a "
-        "scale for each 128 weights of a row; the hidden size of gpt-oss-20b is 2,880, no multiple of it"
+        "'int4' is not something 'zentorch' can compute; 'int4' is not something 'padded' can compute; 'int4' is read "
+        "in pieces of 128 weights of a row; the hidden size of gpt-oss-20b is 2,880, no multiple of it"
     )
+
+
+@pytest.mark.parametrize("sizes", [{"hidden_size": 72}, {"moe_intermediate_size": 40}])
+def test_sizes_that_torch_would_read_beyond_are_refused_in_int8(sizes, tmp_path):
+    path = tmp_path / "odd.json"
+    path.write_text(json.dumps(TINY | sizes))
+    said = registry.refusal(spec(experts="loop", quantization="int8", model=str(path)), CPU)
+    (size,) = sizes.values()
+    assert said.startswith("kernels.quantization: 'int8' is read in pieces of 16 weights of a row; the ")
+    assert said.endswith(f"size of odd is {size}, no multiple of it")

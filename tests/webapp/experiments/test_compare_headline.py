@@ -122,7 +122,16 @@ def test_a_contender_whose_few_long_steps_outweigh_its_median_is_said_to() -> No
     said = words(a, with_long_steps(20, 5))
     assert said is not None
     assert said.startswith("b is fastest at the one corner measured: ▼ 20% ")
-    assert said.endswith(" against a. All its steps together, b takes longer: ▲ 22% at 1×16.")
+    assert said.endswith(" against a. But all steps together, b takes longer: ▲ 22% at 1×16.")
+
+
+def test_a_contender_that_is_slower_by_its_median_alone_is_said_to_take_less() -> None:
+    """The other way round: 200 / (180 · 0.8 + 20 · 5) = 0.82."""
+    base, other = with_long_steps(20, 5, id=1), measured("c", id=2)
+    said = words(base, other)
+    assert said is not None
+    assert said.startswith("b is fastest at the one corner measured: c is ▲ 25% ")
+    assert said.endswith(" against b. But all steps together, c takes less: ▼ 18% at 1×16.")
 
 
 @pytest.mark.parametrize(
