@@ -45,16 +45,18 @@ class Idea(NamedTuple):
     because: str = ""
 
 
-def advise(run: Run, shares: Mapping[Cost, float], tried: Sequence[Mapping[str, Any]] = ()) -> list[Advice]:
-    """The ideas against the largest shares that this version can measure, the largest first; none of the configurations
-    that are ``tried`` already, as `bench_worker.spec_rules.flat` gives them."""
+def advise(
+    run: Run, shares: Mapping[Cost, float], tried: Sequence[Mapping[str, Any]] = (), device: str = "cpu"
+) -> list[Advice]:
+    """The ideas against the largest shares that this version can measure on a ``device`` like the run's, the largest
+    first; none of the configurations that are ``tried`` already, as `bench_worker.spec_rules.flat` gives them."""
     found: dict[str, Advice] = {}
     own = flat(run.spec.model_dump(mode="json"))
     worth = [cost for cost in IDEAS if shares[cost] >= LEAST_SHARE]
     ideas = [(cost, idea) for cost in sorted(worth, key=lambda cost: -shares[cost]) for idea in IDEAS[cost](run)]
     for cost, idea in ideas:
         sentence = f"{idea.words}: {idea.because or f'{_cost(cost, run)} is {shares[cost]:.0%}'}"
-        document = _document(run, idea, sentence)
+        document = _document(run, idea, sentence, device)
         if idea.field not in found and document is not None and own | {idea.field: idea.value} not in tried:
             found[idea.field] = Advice(sentence=sentence, field=idea.field, experiment=document)
     return list(found.values())[:MOST_ADVICE]
@@ -67,7 +69,7 @@ def _cost(cost: Cost, run: Run) -> str:
     return f"{NAMES[cost]} ({run.exchange.network} network)"
 
 
-def _document(run: Run, idea: Idea, title: str) -> dict[str, Any] | None:
+def _document(run: Run, idea: Idea, title: str, device: str) -> dict[str, Any] | None:
     """The experiment that holds the run against ``idea``; None where this version can't run it."""
     group, _, leaf = idea.field.partition(".")
     now: Any = run.spec.model_dump(mode="json")
@@ -87,8 +89,9 @@ def _document(run: Run, idea: Idea, title: str) -> dict[str, Any] | None:
         experiment = Experiment.model_validate(document, context=Library(names, names, allow_paths=True))
     except SpecError:
         return None
-    refused = [rules.refusal(spec.kernels.experts, spec) for _, spec in experiment.variants()]
-    return None if any(refused) else document
+    specs = [spec for _, spec in experiment.variants()]
+    refused = any(rules.refusal(spec.kernels.experts, spec) or rules.beyond_cpus(spec, device) for spec in specs)
+    return None if refused else document
 
 
 def _for_weights(run: Run) -> Iterator[Idea]:

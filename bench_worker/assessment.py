@@ -65,7 +65,12 @@ def limits_of(
 
 def _bytes_of_one(work: Work, parts: int) -> Work:
     """``work`` with the bytes of one of its ``parts``, each of which may find its rows in the cache."""
-    return replace(work, weight_bytes=work.weight_bytes / parts, row_bytes=work.row_bytes / parts)
+    return replace(
+        work,
+        weight_bytes=work.weight_bytes / parts,
+        row_bytes=work.row_bytes / parts,
+        reread_bytes=work.reread_bytes / parts,
+    )
 
 
 def _computing_us(stage: str, times_us: Mapping[str, np.ndarray]) -> np.ndarray:

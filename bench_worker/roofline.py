@@ -37,12 +37,14 @@ CACHE_TIMES = 4
 class Work:
     """FLOPs and bytes of a stage. ``weight_bytes`` are read once a step; ``row_bytes`` are activations, indices and KV
     cache, each counted where it is read and where it is written. ``int8_flops``: those of ``flops`` that int8 weights
-    allow to do in int8."""
+    allow to do in int8. ``reread_bytes``: weights that something else has just read, so they may lie in the cache as
+    rows do."""
 
     flops: float = 0.0
     weight_bytes: float = 0.0
     row_bytes: float = 0.0
     int8_flops: float = 0.0
+    reread_bytes: float = 0.0
 
     def __add__(self, other: Work) -> Work:
         return Work(
@@ -50,6 +52,7 @@ class Work:
             self.weight_bytes + other.weight_bytes,
             self.row_bytes + other.row_bytes,
             self.int8_flops + other.int8_flops,
+            self.reread_bytes + other.reread_bytes,
         )
 
 
@@ -69,8 +72,9 @@ class Limits:
 
     def moved_bytes(self, work: Work) -> float:
         """Bytes of ``work`` that have to cross the memory bus."""
-        weights = work.weight_bytes if self.resident_bytes > CACHE_TIMES * self.cache_bytes else 0.0
-        return weights + max(0.0, work.row_bytes - self.cache_bytes)
+        if self.resident_bytes <= CACHE_TIMES * self.cache_bytes:
+            return max(0.0, work.row_bytes - self.cache_bytes)
+        return work.weight_bytes + max(0.0, work.row_bytes + work.reread_bytes - self.cache_bytes)
 
     def memory_us(self, work: Work) -> float:
         """Time to move what ``work`` has to move."""

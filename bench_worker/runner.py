@@ -90,7 +90,7 @@ def run_experiment(
         ceilings={str(threads): kept for threads, kept in bench.ceilings.items()},
         runs=runs,
         comparisons=comparison.compare_all(runs) if bench.crew.is_first else [],  # one rank's result is kept
-        verdict=verdict.overall(runs) if bench.crew.is_first else None,
+        verdict=verdict.overall(runs, device.type) if bench.crew.is_first else None,
     )
 
 

@@ -32,8 +32,9 @@ TIE, ERRORS = 0.05, 3.0
 COUNTED = "Only counted: no expert was computed, so nothing says what a step's time goes to."
 
 
-def verdict(run: Run, tried: Sequence[Mapping[str, Any]] = ()) -> Verdict:
-    """Of a run with times; ``tried`` configurations are not advised. Raises `ValueError` for one without times."""
+def verdict(run: Run, tried: Sequence[Mapping[str, Any]] = (), device: str = "cpu") -> Verdict:
+    """Of a run with times; ``tried`` configurations are not advised, nor what a ``device`` of that kind can't run.
+    Raises `ValueError` for one without times."""
     if run.steps is None:
         raise ValueError(f"{run.variant} at {run.condition} has no times, so nothing can be said about them")
     shares = _shares(run)
@@ -48,17 +49,17 @@ def verdict(run: Run, tried: Sequence[Mapping[str, Any]] = ()) -> Verdict:
         origin=origin,
         memory_bytes=run.fit["deployment"].total_bytes,
         device_bytes=run.fit["measurement"].device_bytes,
-        advice=[] if counted else advise(run, shares, tried),
+        advice=[] if counted else advise(run, shares, tried, device),
     )
 
 
-def overall(runs: Sequence[Run]) -> Verdicts | None:
+def overall(runs: Sequence[Run], device: str = "cpu") -> Verdicts | None:
     """That of the first variant with times over its conditions, and that of every run with times; None without any."""
     timed = [run for run in runs if run.steps is not None]
     if not timed:
         return None
     tried = [flat(run.spec.model_dump(mode="json")) for run in runs]
-    each = {f"{run.variant} at {run.condition}": verdict(run, tried) for run in timed}
+    each = {f"{run.variant} at {run.condition}": verdict(run, tried, device) for run in timed}
     own = {run.condition: each[f"{run.variant} at {run.condition}"] for run in timed if run.variant == timed[0].variant}
     whole = next(iter(own.values())) if len(own) == 1 else _over_conditions(own)
     return Verdicts(**dict(whole), runs=each)

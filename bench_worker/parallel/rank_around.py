@@ -186,10 +186,7 @@ def work_of(rank: int, network: Network, layout: Layout, spec: Spec, batch: Batc
     own = batch.part(layout.group_of_request(batch.table[:, 0]) == group)
     work = around_work(spec, network.model, own, layout.tp)
     if in_turn and group:
-        work = {
-            leaf: replace(one, weight_bytes=0.0, row_bytes=one.weight_bytes + one.row_bytes)
-            for leaf, one in work.items()
-        }
+        work = {leaf: replace(one, weight_bytes=0.0, reread_bytes=one.weight_bytes) for leaf, one in work.items()}
     if layout.tp == 1:
         return work
     return {heads_stage(leaf) if top(leaf) == "attention" else leaf: one for leaf, one in work.items()}

@@ -73,6 +73,12 @@ def test_compute_is_bought_with_fewer_experts_a_token_which_is_said():
     )
 
 
+def test_on_a_gpu_nothing_is_advised_that_only_cpus_compute():
+    run = timed_run({"experts": 10.0}, limits=limit(1.0), spec=spec(kernels={"experts": "auto"}))
+    assert "kernels.quantization" in [one.field for one in overall([run]).advice]
+    assert "kernels.quantization" not in [one.field for one in overall([run], "cuda").advice]
+
+
 def test_what_a_variant_beside_it_is_already_is_not_advised():
     base, beside = spec(), spec(routing={"top_k": 4})
     run = timed_run({"experts": 10.0}, limits=limit(0.0), spec=base)

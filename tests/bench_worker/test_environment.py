@@ -56,6 +56,8 @@ def test_threads_that_the_environment_limits_are_no_other_device(monkeypatch: py
     for name in ("MKL_NUM_THREADS", "OMP_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(environment.host, "usable_cores", lambda cpus: len(cpus))
+    monkeypatch.setattr(environment.torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(environment.torch.cuda, "device_count", lambda: 0)
     free = environment.machine(own=[0, 1, 2, 3])
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     limited, rank = environment.machine(own=[0, 1, 2, 3]), environment.machine(own=[0, 1])

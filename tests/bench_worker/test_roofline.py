@@ -228,3 +228,11 @@ def test_the_experts_of_a_step_are_read_as_they_are_stored():
     work = step_work(quantized, QWEN, batch((0, 1, 9)), rows)
     assert work["experts"] == expert_work(2048, 768, 2, rows[0], "int8")
     assert work["route.gate"].int8_flops == 0
+
+
+def test_weights_that_were_just_read_count_beyond_the_cache_unless_all_stay_there():
+    work = Work(row_bytes=50, reread_bytes=150)
+    assert Limits(1e9, 1e9, cache_bytes=100).moved_bytes(work) == 100
+    assert Limits(1e9, 1e9, cache_bytes=100, resident_bytes=400).moved_bytes(work) == 0
+    assert Limits(1e9, 1e9, cache_bytes=100, resident_bytes=401).moved_bytes(work) == 100
+    assert (work + work).reread_bytes == 300

@@ -72,9 +72,11 @@ class KernelsForm(forms.Form):
                 self.add_error(FIELDS.get(problem.field), problem.message)
 
     def fits(self, pool: str) -> bool:
-        """Whether a machine of ``pool`` has the memory, as far as that is known; the form says why not."""
+        """Whether a machine of ``pool`` has memory and kernels for it, as far as is known; the form says why not."""
         try:
             memory.check_kernels(self.asked, pool)
         except DoesNotFit as error:
             self.add_error(None, str(error))
+        except SpecError as error:
+            self.add_error(FIELDS[error.field], error.message)
         return not self.errors

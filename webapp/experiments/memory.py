@@ -4,6 +4,7 @@ program's own words.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -13,8 +14,9 @@ from typing import Any
 from django.conf import settings
 
 from bench_worker import capacity, devices, kernel_report
+from bench_worker.kernels import rules
 from bench_worker.planning import Condition, memory_needed, refuse_misfits, refuse_what_does_not_fit, requests_of
-from bench_worker.spec import Experiment, Spec
+from bench_worker.spec import Experiment, Spec, SpecError
 from webapp.experiments import backends, machines
 from webapp.experiments.estimate import Estimate, estimate
 from webapp.experiments.memory_bar import MemoryBar, memory_bar
@@ -22,6 +24,8 @@ from webapp.experiments.models import Machine
 from webapp.experiments.redundancy import Cost, redundancy_cost
 from webapp.traces.recording_store import loads_of
 from webapp.traces.store import trace_files
+
+QUANTIZATION = "kernels.quantization"
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,9 @@ def check(experiment: Experiment, pool: str | None = None) -> None:
     conditions = conditions_of(experiment)
     known = machines.of_pool(pool or settings.MOESCOPE_POOL)
     backends.refuse(experiment, backends.reports([machine.details for machine in known]))
+    varied = experiment.vary is not None and experiment.vary.field == QUANTIZATION
+    specs = (spec for _, spec in experiment.variants())
+    _refuse_beyond_cpus(specs, known, "vary.values" if varied else f"base.{QUANTIZATION}")
     machine = _largest(known)
     if machine is not None:
         details = machine.details
@@ -77,11 +84,21 @@ def check(experiment: Experiment, pool: str | None = None) -> None:
 
 
 def check_kernels(asked: kernel_report.Asked, pool: str) -> None:
-    """Raise `DoesNotFit` where every machine of ``pool`` is too small for the table of kernels."""
-    machine = largest_machine(pool)
+    """Raise `DoesNotFit` where every machine of ``pool`` is too small for the table of kernels, and `SpecError` where
+    none has kernels for its format."""
+    known = machines.of_pool(pool)
+    _refuse_beyond_cpus([asked.spec], known, f"base.{QUANTIZATION}")
+    machine = _largest(known)
     if machine is not None:
         details = machine.details
         kernel_report.need(asked.spec, asked.tokens, device_bytes(details), on_gpu=on_gpu(details))
+
+
+def _refuse_beyond_cpus(specs: Iterable[Spec], known: Sequence[Machine], field: str) -> None:
+    """Raise `SpecError` under ``field`` for the first of ``specs`` that CPUs alone compute, if all have GPUs."""
+    for spec in specs if known and all(on_gpu(machine.details) for machine in known) else ():
+        if reason := rules.beyond_cpus(spec, "cuda"):
+            raise SpecError(field, spec.kernels.quantization, reason.partition(": ")[2])
 
 
 def outlook(experiment: Experiment, pool: str | None = None) -> Outlook:

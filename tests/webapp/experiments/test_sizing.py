@@ -9,7 +9,7 @@ import pytest
 
 from bench_worker import models
 from bench_worker.planning import memory_needed
-from bench_worker.spec import Spec
+from bench_worker.spec import Spec, SpecError
 from tests.webapp.experiments import make, rows
 from webapp.experiments import machines, memory
 from webapp.experiments.sizing import SizingForm, query_of
@@ -84,6 +84,33 @@ def test_quantized_experts_are_measured_by_what_computes_them(signed_in: Any, la
     assert all(answer.measurement.refused == [] for answer in answers.values())
     asked = signed_in.get(f"/experiments/new/?{answers['int8'].new_query}").context["form"].asked().base.kernels
     assert (asked.quantization, asked.experts) == ("int8", experts)
+
+
+GPU = rows.MACHINE | {"gpus": [{"name": "NVIDIA H200", "memory_bytes": 141e9}]}
+
+
+def test_a_pool_of_gpus_is_told_what_only_cpus_compute(signed_in: Any) -> None:
+    machines.register_this(GPU, "default")
+    sentence = "'int8' is computed on CPUs only; this device is cuda"
+    assert sentence in page(signed_in, "?quantization=int8")
+    kernels = {"model": "olmoe-1b-7b", "kernels": {"experts": "auto", "quantization": "int8"}}
+    with pytest.raises(SpecError) as caught:
+        memory.check(make.experiment(base=kernels, vary=None))
+    assert (caught.value.field, caught.value.message) == ("base.kernels.quantization", sentence)
+    varied = {"field": "kernels.quantization", "values": ["none", "int8"]}
+    with pytest.raises(SpecError) as caught:
+        memory.check(make.experiment(base={"model": "olmoe-1b-7b", "kernels": {"experts": "auto"}}, vary=varied))
+    assert (caught.value.field, caught.value.value) == ("vary.values", "int8")
+    machines.register_this(rows.MACHINE | {"fingerprint": "c0de"}, "default")  # a CPU beside it
+    memory.check(make.experiment(base=kernels, vary=None))
+
+
+def test_a_table_of_kernels_is_refused_where_every_machine_has_gpus(signed_in: Any) -> None:
+    machine = machines.register_this(GPU, "default")
+    asked = {"model": "olmoe-1b-7b", "tokens": "1", "dtype": "bfloat16", "load": "uniform", "quantization": "int8"}
+    response = signed_in.post(machine.get_absolute_url(), asked)
+    assert response.status_code == 422
+    assert response.context["form"].errors["quantization"] == ["'int8' is computed on CPUs only; this device is cuda"]
 
 
 def test_a_format_that_no_kernel_has_for_a_model_is_named(signed_in: Any) -> None:
