@@ -152,7 +152,8 @@ def test_the_path_of_an_experiment(
     assert page.evaluate("window.loadedOnce") is True
     expect(page).to_have_title(re.compile("^Done · Two ways"))
     expect(page.locator("canvas[data-chart]")).to_have_count(7)
-    assert page.evaluate("[...document.querySelectorAll('canvas')].every(canvas => Chart.getChart(canvas))")
+    drawn = "[...document.querySelectorAll('canvas')].every(canvas => Chart.getChart(canvas))"
+    assert wait_until(lambda: page.evaluate(drawn))  # once what was swapped in has settled
     expect(page.get_by_role("row", name=re.compile("^none ")).first).to_contain_text("×16")
 
     # the result comes down as it was measured
