@@ -55,9 +55,10 @@ def advise(
     worth = [cost for cost in IDEAS if shares[cost] >= LEAST_SHARE]
     ideas = [(cost, idea) for cost in sorted(worth, key=lambda cost: -shares[cost]) for idea in IDEAS[cost](run)]
     for cost, idea in ideas:
+        if idea.field in found or own | {idea.field: idea.value} in tried:
+            continue
         sentence = f"{idea.words}: {idea.because or f'{_cost(cost, run)} is {shares[cost]:.0%}'}"
-        document = _document(run, idea, sentence, device)
-        if idea.field not in found and document is not None and own | {idea.field: idea.value} not in tried:
+        if (document := _document(run, idea, sentence, device)) is not None:
             found[idea.field] = Advice(sentence=sentence, field=idea.field, experiment=document)
     return list(found.values())[:MOST_ADVICE]
 

@@ -112,7 +112,7 @@ def ask(model: str, tokens: str, dtype: str = "bfloat16", load: str = "uniform",
     counts = tokens_of(tokens)
     spec = spec_of(model, counts, dtype, load, quantization, allow_paths=False)
     if reason := rules.refusal("auto", spec):
-        raise SpecError("base.kernels.quantization", quantization, reason.partition(": ")[2])
+        raise SpecError("base.kernels.quantization", quantization, rules.bare(reason))
     return Asked(
         title=f"Kernels: {model}, {formats(dtype, quantization)}",
         model=model,

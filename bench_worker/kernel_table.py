@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import torch
 
-from bench_worker import capacity, environment, host, machine_state, models, roofline
+from bench_worker import capacity, environment, machine_state, models, roofline
 from bench_worker.calibrate import Probe
 from bench_worker.ceilings import INT8
 from bench_worker.errors import DoesNotFit, Unavailable
@@ -64,11 +64,7 @@ def measure(
         rows += [
             Row(backend=name, fusion=None, tokens=count, available=False, reason=why) for name, why in reasons.items()
         ]
-    flags = machine_state.flags(before, machine_state.snapshot(), len(host.PROCESSORS))
-    if governor := machine_state.governor_flag(machine["governor"]):
-        flags.append(governor)
-    if machine["threads_flag"]:
-        flags.append(machine["threads_flag"])
+    flags = machine_state.told(before, machine, own_threads=True)
     return Table(
         model=spec.model,
         dtype=spec.kernels.dtype,

@@ -9,12 +9,13 @@ import platform
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import psutil
 
 from bench_worker import host
 
-__all__ = ["BUSY_SHARE", "Snapshot", "flags", "governor_flag", "snapshot", "threads_flag"]
+__all__ = ["BUSY_SHARE", "Snapshot", "flags", "governor_flag", "snapshot", "threads_flag", "told"]
 
 #: Share of the processors that others may take before a measurement says so.
 BUSY_SHARE = 0.05
@@ -67,6 +68,14 @@ def governor_flag(governor: str | None) -> str | None:
     if governor in (None, "performance"):
         return None
     return f"The processors' clock is governed by {governor}: times may vary until it is performance alone."
+
+
+def told(before: Snapshot, machine: Mapping[str, Any], *, own_threads: bool) -> list[str]:
+    """All that makes times doubtful which were measured since ``before`` on ``machine`` (`environment.machine`), one
+    sentence each. ``own_threads``: some of what was measured took the threads that the environment gives."""
+    found = flags(before, snapshot(), machine["cores"])
+    standing = governor_flag(machine["governor"]), machine["threads_flag"] if own_threads else None
+    return found + [sentence for sentence in standing if sentence]
 
 
 def threads_flag(environ: Mapping[str, str], cores: int) -> str | None:

@@ -49,12 +49,12 @@ def run_experiment(
     recordings = recordings_of(experiment.runs(), recording_files or {}, allow_paths)
     available = environment.available_bytes(device)
     refuse_what_does_not_fit(conditions, available, on_gpu=device.type == "cuda")
-    refuse_what_can_not_run(conditions[0].planned, device)
+    planned = conditions[0].planned  # the same variants in every condition
+    refuse_what_can_not_run(planned, device)
 
     bench = Bench(device, available, report, stop, allow_paths, experiment.measure, recordings, crew)
     machine = environment.machine(bench.threads, crew.processors)
     fingerprint = environment.device_fingerprint(machine)
-    planned = conditions[0].planned
     needed = {ceilings.INT8} & {run.spec.kernels.quantization for run in planned}
     for threads in sorted({run.spec.kernels.threads or bench.threads for run in planned}):
         kept = ceilings.load(fingerprint, threads)
@@ -79,11 +79,8 @@ def run_experiment(
     for threads, seen in bench.ceilings.items():
         if seen is not calibrated[threads]:
             ceilings.keep(fingerprint, seen)
-    machine["flags"] = machine_state.flags(before, machine_state.snapshot(), machine["cores"])
-    if governor := machine_state.governor_flag(machine["governor"]):
-        machine["flags"].append(governor)
-    if machine["threads_flag"] and any(run.spec.kernels.threads is None for run in conditions[0].planned):
-        machine["flags"].append(machine["threads_flag"])
+    own_threads = any(run.spec.kernels.threads is None for run in planned)
+    machine["flags"] = machine_state.told(before, machine, own_threads=own_threads)
     return Result(
         experiment=experiment.document(),
         environment=machine,

@@ -42,6 +42,12 @@ class Matrices(ABC):
     @abstractmethod
     def empty(cls, experts: int, outputs: int, inputs: int, dtype: torch.dtype) -> Self: ...
 
+    @staticmethod
+    @abstractmethod
+    def rounded(matrix: Tensor) -> tuple[Tensor, Tensor]:
+        """The values of ``matrix`` [O, K] in the format, still as float32, and their scales in the matrix's dtype, of a
+        shape that is multiplied with them."""
+
     @abstractmethod
     def put(self, expert: int, matrix: Tensor) -> None:
         """Round ``matrix`` [O, K] into the place of ``expert``."""
@@ -62,8 +68,12 @@ class Int8(Matrices):
     def empty(cls, experts: int, outputs: int, inputs: int, dtype: torch.dtype) -> Self:
         return cls(torch.empty(experts, outputs, inputs, dtype=torch.int8), torch.empty(experts, outputs, dtype=dtype))
 
+    @staticmethod
+    def rounded(matrix: Tensor) -> tuple[Tensor, Tensor]:
+        return _symmetric(matrix, INT8_MOST, -INT8_MOST)
+
     def put(self, expert: int, matrix: Tensor) -> None:
-        values, scales = _int8(matrix)
+        values, scales = self.rounded(matrix)
         self.values[expert], self.scales[expert] = values, scales.flatten()
 
     def product(self, rows: Tensor, expert: int) -> Tensor:
@@ -79,8 +89,12 @@ class Int4(Matrices):
         values = torch.empty(experts, outputs, inputs // 2, dtype=torch.uint8)
         return cls(values, torch.zeros(experts, inputs // GROUP, outputs, 2, dtype=dtype))
 
+    @staticmethod
+    def rounded(matrix: Tensor) -> tuple[Tensor, Tensor]:
+        return _symmetric(matrix.unflatten(1, (-1, GROUP)), INT4_MOST, -INT4_ZERO)
+
     def put(self, expert: int, matrix: Tensor) -> None:
-        values, scales = _int4(matrix)
+        values, scales = self.rounded(matrix)
         unsigned = (values.flatten(1) + INT4_ZERO).to(torch.int32)
         self.values[expert] = torch.ops.aten._convert_weight_to_int4pack_for_cpu(unsigned, 1)
         self.scales[expert, :, :, 0] = scales.squeeze(-1).t()
@@ -131,28 +145,19 @@ class Rounded:
     nothing of how they are stored."""
 
     def __init__(self, source: ExpertSource, quantization: str) -> None:
-        self._source, self._round = source, {"int8": _int8, "int4": _int4}[quantization]
+        self._source, self._format = source, FORMATS[quantization]
 
     def of(self, expert: int) -> tuple[Tensor, Tensor, Tensor]:
         gate, up, down = (self._rounded(matrix) for matrix in self._source.of(expert))
         return gate, up, down
 
     def _rounded(self, matrix: Tensor) -> Tensor:
-        values, scales = self._round(matrix)
+        values, scales = self._format.rounded(matrix)
         return (values * scales.float()).view(matrix.shape)
 
 
-def _int8(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Values [O, K], still as float32, and scales [O, 1] in the matrix's dtype."""
-    return _symmetric(matrix, INT8_MOST, -INT8_MOST)
-
-
-def _int4(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Values [O, G, `GROUP`], still as float32, and scales [O, G, 1] in the matrix's dtype."""
-    return _symmetric(matrix.unflatten(1, (-1, GROUP)), INT4_MOST, -INT4_ZERO)
-
-
 def _symmetric(matrix: Tensor, most: int, least: int) -> tuple[Tensor, Tensor]:
+    """Values from ``least`` to ``most`` [..., K], as float32, with a scale for each last row [..., 1]."""
     wide = matrix.float()
     scales = (wide.abs().amax(dim=-1, keepdim=True) / most).clamp(min=LEAST_SCALE).to(matrix.dtype)
     return (wide / scales.float()).round().clamp(least, most), scales

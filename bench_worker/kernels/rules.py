@@ -123,9 +123,15 @@ def _auto(backend: str, spec: Spec) -> str | None:
     return nothing_runs(refused)
 
 
+def bare(reason: str) -> str:
+    """A reason without the name of the field that it begins with, where that is one of the kernels'."""
+    field, _, sentence = reason.partition(": ")
+    return sentence if field.startswith("kernels.") else reason
+
+
 def nothing_runs(refused: Mapping[str, str]) -> str:
     """The sentence where ``auto`` finds every candidate ``refused``: their reasons, without what else would do."""
-    reasons = [reason.partition(": ")[2].partition("; use ")[0] for reason in refused.values()]
+    reasons = [bare(reason).partition("; use ")[0] for reason in refused.values()]
     return "kernels.experts: 'auto' finds nothing that can run: " + "; ".join(dict.fromkeys(reasons))
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bench_worker.kernels import rules
+from bench_worker.kernels.rules import bare
 from bench_worker.spec import Experiment, Spec, SpecError
 
 Report = Mapping[str, Mapping[str, str | None]]
@@ -62,12 +63,6 @@ def missing(reports: Sequence[Report], experts: str, fusion: str) -> list[Missin
 
 def _missing(field: str, value: str, reasons: Sequence[str | None], machines: int, chosen: bool) -> Missing:
     return Missing(field, value, bare(reasons[0] or ""), len(reasons), len(reasons) == machines, chosen)
-
-
-def bare(reason: str) -> str:
-    """A reason without the name of the field that it begins with, where that is one of the kernels'."""
-    field, _, sentence = reason.partition(": ")
-    return sentence if field.startswith("kernels.") else reason
 
 
 def refuse(experiment: Experiment, reports: Sequence[Report]) -> None:

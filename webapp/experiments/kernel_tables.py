@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from bench_worker.ceilings import Ceiling, Ceilings
 from bench_worker.kernel_report import Row, Table
+from bench_worker.kernels.rules import bare
 from webapp.experiments import fingerprints
-from webapp.experiments.backends import bare
 from webapp.experiments.fingerprints import Change
 from webapp.experiments.kernels import is_unverified
 from webapp.ui.formatting import MISSING, number

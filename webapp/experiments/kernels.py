@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from bench_worker import noise
+from bench_worker.kernels.rules import bare
 from bench_worker.noise import AWAY, DRIFT, MIN_SAMPLES, MODE_GAP, NOISY_SPREAD
 from bench_worker.result import STAGES, Around, Choice, GraphTimes, Limit, Noise, Summary
-from webapp.experiments.backends import bare
 
 #: What `section` reads of a run.
 READ = ("variant", "condition", "summary", "noise", "choices", "refused", "graphs")

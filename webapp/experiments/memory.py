@@ -98,7 +98,7 @@ def _refuse_beyond_cpus(specs: Iterable[Spec], known: Sequence[Machine], field: 
     """Raise `SpecError` under ``field`` for the first of ``specs`` that CPUs alone compute, if all have GPUs."""
     for spec in specs if known and all(on_gpu(machine.details) for machine in known) else ():
         if reason := rules.beyond_cpus(spec, "cuda"):
-            raise SpecError(field, spec.kernels.quantization, reason.partition(": ")[2])
+            raise SpecError(field, spec.kernels.quantization, rules.bare(reason))
 
 
 def outlook(experiment: Experiment, pool: str | None = None) -> Outlook:

@@ -265,10 +265,10 @@ def _measurement(spec: Spec, tokens_per_sequence: int, library: Library, without
     except SpecError as error:
         refused = [f"{problem.field.removeprefix('base.')}: {problem.message}" for problem in error.errors]
     machine = memory.largest_machine()
-    if machine is not None and memory.on_gpu(machine.details) and (reason := rules.beyond_cpus(spec, "cuda")):
-        refused.append(reason)
     free = None if machine is None else memory.device_bytes(machine.details)
     on_gpu = machine is not None and memory.on_gpu(machine.details)
+    if on_gpu and (reason := rules.beyond_cpus(spec, "cuda")):
+        refused.append(reason)
     fit = capacity.fit_measurement(spec, free, tokens_per_sequence=tokens_per_sequence, on_gpu=on_gpu)
     return Measurement(fit, machine, without_attention, refused)
 
