@@ -36,6 +36,7 @@ def test_a_run_is_seen_request_by_request_and_step_by_step(signed_in_page: Page,
     expect(page.get_by_role("heading", level=1)).to_have_text("gate_up at 1×16")
     expect(page.get_by_role("img", name="Requests from arrival to last token")).to_be_visible()
 
+    page.wait_for_load_state("load")  # with the scripts that draw
     bars = page.evaluate(BARS)
     for first, second in (("waiting", "prefill"), ("prefill", "decode")):
         for (_, end, y), (begin, _, beside) in zip(bars[first], bars[second], strict=True):
